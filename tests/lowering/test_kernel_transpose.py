@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import re
 
 import numpy as np
@@ -10,17 +12,19 @@ from kernel_runner import call, run_program
 
 from weft import te
 from weft.backends.catalogue import backend_of
-from weft.expr.nodes import Const, Expr, Ramp, Shuffle, Var
-from weft.lowering.kernel.cpu.transpose import _square
+from weft.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Shuffle, Var
+from weft.lowering.kernel.cpu.transpose import _square, lane
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule.rules.cpu import default_schedule
+from weft.support.dtypes import BOOL, INDEX
 from weft.target import Target
-from weft.tir.nodes import If
+from weft.tir.nodes import Buffer, If, Program
 from weft.tir.text import to_text
-from weft.tir.visit import walk
+from weft.tir.visit import loads, walk
 
 TARGET = Target("cpu")
+BUFFER = Buffer("A", (Const(8),), INDEX)
 
 
 def _lanes(e: Expr, known: dict[Expr, np.ndarray]) -> np.ndarray:
@@ -129,3 +133,85 @@ def test_pixels_of_all_lines_are_one_axis() -> None:
     kernel = tir_to_kernel(default_schedule(te_to_tir("move", [a], [out]), TARGET).program, TARGET)
     conditions = [str(s.condition) for s in walk(kernel.body) if isinstance(s, If)]
     assert any("< h * w" in c for c in conditions) and not any(c.endswith("< w") for c in conditions)
+
+
+ORDERS = [(1, 0), (0, 2, 1), (2, 1, 0), (0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (0, 3, 1, 2, 4), (4, 2, 0, 3, 1)]
+
+
+def _moved(order: tuple[int, ...], sizes: list[te.Expr | int], dtype: str, target: Target = TARGET) -> Program:
+    a = te.placeholder(tuple(sizes), dtype, name="a")
+    inverse = [order.index(d) for d in range(len(order))]
+    out = te.compute(tuple(sizes[d] for d in order), lambda *i: a[tuple(i[p] for p in inverse)], name="out")
+    return tir_to_kernel(default_schedule(te_to_tir("move", [a], [out]), target).program, target)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "int64"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_rest_of_an_open_tile_is_read_by_rows(order: tuple[int, ...], dtype: str) -> None:
+    """Tiles with fewer rows and tiles with fewer columns, and both."""
+    kernel = _moved(order, [te.var(f"n{d}") for d in range(len(order))], dtype)
+    vectors = [e.indices[-1] for e in loads(kernel.body) if e.lanes > 1]
+    assert vectors
+    assert all(isinstance(at, Ramp) and at.stride is Const(1) for at in vectors), "lanes are read one by one"
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "int64", "bool"])
+@pytest.mark.parametrize("order", [(1, 0), (0, 2, 1), (3, 2, 1, 0), (4, 2, 0, 3, 1)])
+def test_rests_of_every_length(order: tuple[int, ...], dtype: str) -> None:
+    rank = len(order)
+    sizes = [te.var(f"n{d}") for d in range(rank)]
+    kernel = _moved(order, list(sizes), dtype)
+    code = backend_of(TARGET).emit(kernel, TARGET)
+    rng = np.random.default_rng(0)
+    for m in (0, 1, 2, 3, 4, 5, 8, 15, 16, 17, 19, 21, 33):
+        for n in (1, 3, 4, 5, 15, 16, 18, 20, 25, 33):
+            shape = [2] * rank
+            shape[-1], shape[order.index(rank - 1) if order[-1] == rank - 1 else order[-1]] = n, m
+            data = rng.integers(0, 2 if dtype == "bool" else 100, shape).astype(dtype)
+            made = np.empty([shape[d] for d in order], dtype)
+            call(code.data, code.entry, [data, made], [shape[sizes.index(v)] for v in kernel.sizes])
+            assert (made == data.transpose(order)).all(), shape
+
+
+@pytest.mark.parametrize("shape", [(41, 2451), (18, 324), (20, 20), (64, 1600), (17, 17), (36, 50)])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "int64"])
+def test_tiles_of_known_sizes_are_whole(shape: tuple[int, int], dtype: str) -> None:
+    """Also if a narrower tile would divide the axis, and never of more rows than there are registers."""
+    wide = _moved((1, 0), list(shape), dtype, Target("x86-64-v4"))
+    vectors = [e for e in loads(wide.body) if e.lanes > 1]
+    rows = max(e.lanes for e in vectors if isinstance(e.indices[-1], Ramp) and e.indices[-1].stride is Const(1))
+    assert rows == min(16, 64 // np.dtype(dtype).itemsize)
+    kernel = _moved((1, 0), list(shape), dtype)
+    data = (np.arange(np.prod(shape)) % 251).reshape(shape).astype(dtype)
+    made = np.empty(shape[::-1], dtype)
+    code = backend_of(TARGET).emit(kernel, TARGET)
+    call(code.data, code.entry, [data, made], [])
+    assert (made == data.T).all()
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("left", [0, 1, 3])
+def test_what_is_not_stored_is_not_read(left: int, lanes: int) -> None:
+    """The matrix ends where its memory ends: rows and columns that are not there are beyond it."""
+    n, m = te.var("n"), te.var("m")
+    kernel = _moved((1, 0), [n, m], "int64")
+    code = backend_of(TARGET).emit(kernel, TARGET)
+    page, readable = mmap.PAGESIZE, 4 * mmap.PAGESIZE
+    memory = mmap.mmap(-1, readable + page)
+    start = np.frombuffer(memory, np.uint8).ctypes.data
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + readable), page, 0) == 0
+    shape = (16 + lanes - left, 16 + left)
+    data = np.frombuffer(memory, np.int64, shape[0] * shape[1], readable - 8 * shape[0] * shape[1]).reshape(shape)
+    data[:] = np.arange(data.size).reshape(shape)
+    made = np.empty(shape[::-1], np.int64)
+    call(code.data, code.entry, [data, made], [{n: shape[0], m: shape[1]}[v] for v in kernel.sizes])
+    assert (made == data.T).all()
+
+
+def test_lanes_of_masks() -> None:
+    """A lane of a vector condition is the condition of this lane."""
+    i, n = Var("i"), Var("n")
+    mask = Binary("and", Binary("lt", Ramp(i, Const(2), 4), Broadcast(n, 4)), Broadcast(Binary("le", i, n), 4))
+    assert lane(mask, 3) is Binary("and", Binary("lt", i + 6, n), Binary("le", i, n))
+    assert lane(Binary("lt", Ramp(Const(0), Const(1), 4), Broadcast(Const(3), 4)), 3) is Const(False, BOOL)
+    assert lane(Binary("lt", Load(BUFFER, (Ramp(i, Const(1), 4),)), Broadcast(n, 4)), 0) is None

@@ -31,7 +31,7 @@ def drop_implied(program: Program) -> Program:
     """The program without conditions that masks imply."""
     if all(s.mask is None for s in stores(program.body)) and all(e.mask is None for e in loads(program.body)):
         return program
-    bounds = _Bounds()
+    bounds = Bounds()
 
     def visit(s: Stmt) -> Stmt | None:
         if not isinstance(s, Store) or s.indices[0].lanes == 1:
@@ -46,7 +46,7 @@ def drop_implied(program: Program) -> Program:
 
 
 @dataclass(slots=True)
-class _Bounds:
+class Bounds:
     """Comparisons of indices as ``step * lane + terms + constant >= 0``: of two with the same step and the same terms
     the one with the smaller constant implies the other."""
 
@@ -113,7 +113,7 @@ def _lane_form(e: Expr) -> tuple[Expr, int] | None:
     return None
 
 
-def _with_short_masks(root: Expr, bounds: _Bounds) -> Expr:
+def _with_short_masks(root: Expr, bounds: Bounds) -> Expr:
     memo: dict[Expr, Expr] = {}
     for e in post_order(root):
         made = [memo[c] for c in e.children]
@@ -128,7 +128,7 @@ class _Under:
     """Values of which only the lanes of a mask count. The places from which they are loaded stay as they are: what is
     loaded in other lanes must be there."""
 
-    def __init__(self, bounds: _Bounds, mask: Expr) -> None:
+    def __init__(self, bounds: Bounds, mask: Expr) -> None:
         self.bounds, self.known = bounds, conjuncts(mask)
         self.memo: dict[Expr, Expr] = {}
 

@@ -145,13 +145,14 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     extent = 1
     for size in whole[first : across + 1]:
         extent = extent * size if size is not None else 0
-    tiles = [n for n in (min(lanes, MAX_TRANSPOSED_ROWS), 8, 4) if extent and n <= lanes and extent % n == 0]
+    lanes = min(lanes, MAX_TRANSPOSED_ROWS)  # the rows of one tile are in registers
+    tiles = [n for n in (lanes, 8, 4) if extent and n <= lanes and extent % n == 0]
     if not any(view.stride(a, axes[across]) == 1 for a in view.loads):  # contiguous in parts: channels in blocks
         lanes = next((n for n in (lanes, 8, 4) if whole[-1] is not None and whole[-1] % n == 0), 0)
         tiles = [n for n in tiles if n <= lanes and (first < across or _reads_along(view, axes[across], n))]
     tile = next(iter(tiles), None)
-    if tile is None and _has_whole_tiles(view, axes[across], extent, whole[-1], lanes):
-        lanes = tile = min(lanes, MAX_TRANSPOSED_ROWS)  # the rest of wide vectors would be long, and read one by one
+    if tile != lanes and _has_whole_tiles(view, axes[across], extent, whole[-1], lanes):
+        tile = lanes  # a rest costs less than many small tiles
     if tile is None:
         return False
     moving = context.fuse(loops[first : across + 1])
