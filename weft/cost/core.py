@@ -115,6 +115,7 @@ class Core:
             "far_vector_cycles": (
                 REFERENCE.far_vector_cycles * cycles_per_byte * self.vector_bytes / _REFERENCE_VECTOR_BYTES
             ),
+            "far_latency_cycles": REFERENCE.far_latency_cycles * self.hertz / REFERENCE_HERTZ,
             "claim_cycles": claim,
             "fork_cycles": claim * _CLAIMS_PER_FORK,
         }

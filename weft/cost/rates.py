@@ -96,6 +96,8 @@ class Rates:
     """The cost of a vector from the second-level cache, in addition to the arithmetic."""
     far_vector_cycles: float = 0.4
     """The same, if a panel of vectors does not stay in the second-level cache."""
+    far_latency_cycles: float = 600
+    """From asking for data of another page, beyond the second-level cache, until it can be used."""
 
     # -- matrix units -------------------------------------------------------------------------------------------------
 

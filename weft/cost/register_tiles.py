@@ -45,3 +45,8 @@ def step_cycles(rates: Rates, rows: int, columns: int, broadcasts: bool, traffic
 def fill_cycles(rows: int, columns: int, depth: int) -> float:
     """The time of filling and emptying the tile once, divided by the ``depth`` steps."""
     return (rows * columns * 2 + 8) / max(1, depth)
+
+
+def iterations_ahead(rates: Rates, cycles: float) -> int:
+    """How many iterations ahead of its use data is prefetched from memory, in a loop of ``cycles`` an iteration."""
+    return max(1, round(rates.far_latency_cycles / cycles))

@@ -32,11 +32,13 @@ from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.context import Context, reads_whole
 from weft.schedule.rules.common.menus import ITERATIONS_AHEAD, MAX_UNROLLED_STEPS, ROWS_OF_A_TILE, UNROLLED, divisors
 from weft.schedule.rules.common.work import cost_of, steps_of, work_of
+from weft.schedule.rules.cpu.far_rows import fetched_axis, rows_of_panel
 from weft.schedule.rules.cpu.packing import conflicts, pack, pack_rows, packable
 from weft.schedule.rules.cpu.pairs import group_axis, group_of, pack_groups
 from weft.schedule.rules.cpu.roles import MAX_GROUP_ROWS, Roles, analyze, footprint, operands_of, rows_outside, size
 from weft.schedule.rules.cpu.tiles import MAX_COLUMNS, MAX_ROWS, RegisterTile, register_tile
 from weft.target import Target
+from weft.tir.nodes import Buffer
 
 MAX_REPEATED_OPERATIONS = 24
 """Limit on the operations per element of an operand stage that may be repeated for each strip."""
@@ -195,6 +197,9 @@ def pack_operands(
                 line = pack_rows(context, block, x, roles.rows, tile.rows, steps[0])
             if not line:
                 pack(context, block, x, roles.rows, tile.rows)
+        elif not context.nested and (high := rows_of_panel(view, x, roles, tile, lanes, context.target.cpu)):
+            assert roles.rows is not None
+            pack(context, block, x, roles.rows, high)
     return panels, line
 
 
@@ -273,10 +278,13 @@ class Tiling:
     """Operands that are copied or read one panel at a time: while one panel is multiplied, the next is prefetched."""
     line: int = 0
     """The steps of the reduction for which a packed operand holds adjacent elements; 0 if no operand is packed so."""
+    placed: tuple[Buffer, ...] = ()
+    """Operands that are computed one strip at a time, and stay in a cache until they are used."""
 
     def run(self) -> None:
         s, context = self.context.schedule, self.context
         stages = self._stages()
+        self.placed = tuple(context.view(stage).output.buffer for stage in stages)
         batch, columns, strips, rows, tile = self.split_output()
         columns, inside = ([], columns) if self._rows_outside else (columns, [])
         if stages and strips:
@@ -538,6 +546,7 @@ class Tiling:
             self._finish_init(init, len(rows) + len(columns) + 1)
         for loop in (*rows, *columns):
             s.unroll(loop)
+        self._fetch_rows(own)
         short = (not roles.broadcasts or not rows) and steps_of(self.view) <= MAX_UNROLLED_STEPS
         for loop in reduce:
             s.unroll(loop, self.context.choose(UNROLLED, UNROLLED[-1] if short else 0))
@@ -567,6 +576,17 @@ class Tiling:
                 reduce.append(outer)
                 pair = [inner]
         return reduce, pair
+
+    def _fetch_rows(self, own: dict[IterVar, LoopRef]) -> None:
+        """Prefetch what later steps read of a row operand that the hardware's prefetcher does not follow."""
+        s, roles, cpu = self.context.schedule, self.roles, self.context.target.cpu
+        loops = list(s.get_loops(self.block))
+        axes = sorted((a for a in self.view.reduce if own.get(a) in loops), key=lambda a: loops.index(own[a]))
+        cut = any(static_extent(a) != 1 and a not in axes for a in self.view.reduce)
+        found = None if cut or self.context.nested else fetched_axis(self.view, roles, self.tile, axes, cpu)
+        buffer = operands_of(self.view, roles)[0].buffer if found else None
+        if found is not None and buffer is not None and buffer not in self.placed:
+            s.prefetch(own[found[0]], buffer.name, self.context.choose(ITERATIONS_AHEAD, found[1]))
 
     def _finish_init(self, init: BlockRef, inner: int) -> None:
         s = self.context.schedule
