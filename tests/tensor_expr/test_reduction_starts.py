@@ -1,4 +1,4 @@
-"""Reductions that start at a value: ``te.sum(…, axis=k, init=…)``."""
+"""Reductions that start at a value: ``te.sum(…, axis=k, init=…)``, and those by reducers of users."""
 
 from __future__ import annotations
 
@@ -131,6 +131,72 @@ def test_producers_of_the_first_value(how: str) -> None:
     np.testing.assert_array_equal(weft.build(s, [a, b, d])(*given), right)
 
 
+JOINED = te.comm_reducer(lambda x, y: x + y + x * y, lambda t: te.const(0, t), name="joined")
+LARGER = te.comm_reducer(
+    lambda a, b: (te.select(b[1] > a[1], b[0], a[0]), te.max(a[1], b[1])),
+    lambda i, v: (te.max_value(i), te.min_value(v)),
+    name="larger",
+)
+
+
+def users(extent: Any, rows: Any, guard: bool) -> tuple[list[Any], list[Any]]:
+    """A reduction of single values and one of pairs by reducers of users, both from given values."""
+    a, first = te.placeholder((rows, extent), "int32", name="A"), te.placeholder((rows,), "int32", name="first")
+    k, h = te.reduce_axis((0, extent), name="k"), te.reduce_axis((0, extent), name="h")
+    one = te.compute(
+        (rows,),
+        lambda i: JOINED(a[i, k], axis=k, where=k % 2 > 0 if guard else None, init=first[rows - 1 - i]),
+        name="one",
+    )
+    two = te.compute(
+        (rows,),
+        lambda i: LARGER(
+            (h.var.astype("int32"), a[i, h]), axis=h, where=h % 2 > 0 if guard else None, init=(-1, first[i] + 1)
+        ),
+        name="two",
+    )
+    return [a, first], [one, *two]
+
+
+def wanted_of_users(x: Any, first: Any, guard: bool) -> list[Any]:
+    one, at, most = first[::-1].copy(), np.full(len(first), -1, np.int32), first + 1
+    for k in range(1 if guard else 0, x.shape[1], 2 if guard else 1):
+        one = one + x[:, k] + one * x[:, k]
+        at, most = np.where(x[:, k] > most, k, at), np.maximum(most, x[:, k])
+    return [one, at, most]
+
+
+@pytest.mark.parametrize("target", ["llvm", "c"])
+@pytest.mark.parametrize("guard", [False, True])
+@pytest.mark.parametrize("extent", [0, 1, 7, 16])
+def test_reducers_of_users(extent: int, guard: bool, target: str) -> None:
+    ins, outs = users(extent, 5, guard)
+    given = arrays("int32", extent)
+    right = wanted_of_users(*given, guard)
+    elements = Elements(dict(zip(ins, given, strict=True)), {})
+    for t, values in zip(outs, right, strict=True):
+        assert [elements.at(t, (i,)) for i in range(5)] == list(values)
+    inputs, outputs = parse(to_text(outs, ins))
+    assert to_text(outputs, inputs) == to_text(outs, ins)
+    assert " init " in to_text(outs, ins)
+    for got in (
+        run(te_to_tir("main", ins, outs), given),
+        run(te_to_tir("main", list(inputs), list(outputs)), given),
+        weft.build(te.create_schedule([outs[0].op, outs[1].op]), [*ins, *outs], target)(*given),
+    ):
+        for r, w in zip(got, right, strict=True):
+            np.testing.assert_array_equal(r, w)
+
+
+def test_reducers_of_users_over_open_ranges() -> None:
+    ins, outs = users(te.var("n"), te.var("m"), guard=False)
+    f = weft.build(te.create_schedule([outs[0].op, outs[1].op]), [*ins, *outs])
+    for rows, extent in ((5, 0), (5, 1), (0, 3), (4, 9)):
+        given = arrays("int32", extent, rows)
+        for r, w in zip(f(*given), wanted_of_users(*given, False), strict=True):
+            np.testing.assert_array_equal(r, w)
+
+
 def test_text() -> None:
     _, c = made("sum", "float32", 7, guard=True)
     text = to_text([c])
@@ -158,3 +224,50 @@ def test_refuses(init: Any, code: str) -> None:
     with pytest.raises(UserError) as caught:
         te.create_schedule(te.compute((), lambda: te.sum(a[k], axis=k, init=init(a, k))).op)
     assert caught.value.code == code, caught.value
+
+
+@pytest.mark.parametrize(
+    ("init", "code"),
+    [
+        ((1, 2, 3), "E135"),
+        (1, "E135"),
+        ((1, 0.5), "E135"),
+        ((1, lambda a, k: te.cast(a[0], "float32")), "E135"),
+        ((1, lambda a, k: a[k]), "E206"),
+        ((1, "x"), "E002"),
+    ],
+)
+def test_refuses_starts_of_pairs(init: Any, code: str) -> None:
+    a, k = te.placeholder((3,), "int32", name="A"), te.reduce_axis((0, 3))
+    given = tuple(v(a, k) if callable(v) else v for v in init) if isinstance(init, tuple) else init
+    with pytest.raises(UserError) as caught:
+        te.create_schedule(te.compute((), lambda: LARGER((k.var.astype("int32"), a[k]), axis=k, init=given))[0].op)
+    assert caught.value.code == code, caught.value
+
+
+def test_refuses_a_tuple_for_one_value() -> None:
+    a, k = te.placeholder((3,), "int32", name="A"), te.reduce_axis((0, 3))
+    with pytest.raises(UserError, match="starts at one value; init is a tuple of 1") as caught:
+        JOINED(a[k], axis=k, init=(1,))
+    assert caught.value.code == "E135"
+
+
+def test_text_with_too_few_starts() -> None:
+    ins, outs = users(4, 3, guard=False)
+    text = to_text(outs, ins)
+    assert " init -1i32, first[i] + 1" in text
+    with pytest.raises(UserError, match="starts at 2 values, not 1"):
+        parse(text.replace(" init -1i32, first[i] + 1", " init first[i] + 1"))
+
+
+def test_one_number_of_an_open_range_is_used_on() -> None:
+    """The init of a reduction to one number is one statement wherever it runs; its memory is allocated all the same."""
+    n = te.var("n")
+    a, k = te.placeholder((n,), name="A"), te.reduce_axis((0, n), name="k")
+    total = te.compute((), lambda: te.sum(a[k], axis=k), name="total")
+    b = te.compute((n,), lambda i: a[i] - total[()], name="B")
+    for target in ("llvm", "c"):
+        f = weft.build(te.create_schedule(b.op), [a, b], target)
+        for size in (0, 1, 5):
+            x = np.arange(size, dtype=np.float32)
+            np.testing.assert_array_equal(f(x), x - x.sum())

@@ -119,6 +119,47 @@ def one_value(n: Any, m: Any, X: Any) -> Any:
     return te.compute((n,), lambda i: both(X[i, k], axis=k), name="joined")
 
 
+def started(n: Any, m: Any, X: Any) -> Any:
+    """Combinations that start at values of their own: of one value, and of pairs."""
+    one = te.comm_reducer(lambda x, y: x + y + x * y, lambda t: te.const(0, t), name="joined")
+    two = te.comm_reducer(
+        lambda x, y: (x[0] + y[0], x[1] + y[1] + x[0] * y[0]),
+        lambda a, b: (te.const(0, a), te.const(0, b)),
+        name="pairs",
+    )
+    j, k, h = (te.reduce_axis((0, m), name=name) for name in "jkh")
+    start = te.compute((n,), lambda i: te.sum(te.sin(X[i, j]), axis=j), name="start")
+    single = te.compute((n,), lambda i: one(X[i, k], axis=k, init=start[i] * 0.5), name="single")
+    pair = te.compute(
+        (n,), lambda i: two((X[i, h], single[i] * X[i, h]), axis=h, init=(start[i], start[i] * start[i])), name="pair"
+    )
+    return te.compute((n,), lambda i: pair[0][i] * pair[1][i], name="result")
+
+
+def started_steps(n: Any, m: Any, X: Any) -> Any:
+    """Combinations inside of steps that start at the state before."""
+    two = te.comm_reducer(
+        lambda x, y: (x[0] + y[0], x[1] + y[1] + x[0] * y[0]),
+        lambda a, b: (te.const(0, a), te.const(0, b)),
+        name="pairs",
+    )
+    state = te.placeholder((n, m), F64, name="state")
+    init = te.compute((1, m), lambda t, i: X[0, i], name="init")
+    k = te.reduce_axis((0, m), name="k")
+    a, b = te.compute(
+        (n, m),
+        lambda t, i: two(
+            (te.sin(state[t - 1, k]) * X[t, i], X[t, k] * 0.5),
+            axis=k,
+            where=k.var != i,
+            init=(state[t - 1, i] * X[t, i], te.sin(state[t - 1, i])),
+        ),
+        name="pairs",
+    )
+    step = te.compute((n, m), lambda t, i: te.sin(a[t, i]) + b[t, i] * 0.3, name="step")
+    return te.scan(init, step, state, inputs=[X])
+
+
 def delays(n: Any, m: Any, X: Any) -> Any:
     """A sum over the three rows before."""
     state = te.placeholder((n + 2, m), F64, name="state")
@@ -230,9 +271,10 @@ SCANS = {
         paired_states,
         found_in_steps,
         joined_steps,
+        started_steps,
     )
 }
-PAIRS = {f.__name__: f for f in (arg_max, online, welford, one_value)}
+PAIRS = {f.__name__: f for f in (arg_max, online, welford, one_value, started)}
 SHAPES = {"usual": (4, 3), "odd": (7, 5), "one": (2, 1), "few": (3, 2)}
 
 
@@ -275,7 +317,7 @@ def test_whole_jacobians(name: str) -> None:
         np.testing.assert_allclose(jacobian[(..., *at)], (ends[0] - ends[1]) / (2 * STEP), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["products", "one_value", "joined_steps"])
+@pytest.mark.parametrize("name", ["products", "one_value", "joined_steps", "started"])
 def test_second_derivatives(name: str) -> None:
     X = te.placeholder((3, 2), F64, name="X")
     Y = {**SCANS, **PAIRS}[name](3, 2, X)
@@ -285,7 +327,7 @@ def test_second_derivatives(name: str) -> None:
     check(slope, [X, head], [X], [values(3, 2, seed=6), values(*shape, seed=7)])
 
 
-@pytest.mark.parametrize("name", ["cell", "welford", "online_steps", "paired_states"])
+@pytest.mark.parametrize("name", ["cell", "welford", "online_steps", "paired_states", "started", "started_steps"])
 def test_compiled(name: str) -> None:
     """As the interpreter computes it, together with the result."""
     X = te.placeholder((4, 3), F64, name="X")

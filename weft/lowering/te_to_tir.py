@@ -38,7 +38,7 @@ from weft.tensor_expr.nodes import (
     UpdateOp,
 )
 from weft.tensor_expr.visit import read_tensors, topological
-from weft.tir.combine import combining
+from weft.tir.combine import IDENTITY, combining
 from weft.tir.foreign import written
 from weft.tir.nodes import Block, Buffer, For, If, Program, Region, Seq, Stmt, Store, seq
 from weft.tir.parser import RESERVED
@@ -220,6 +220,8 @@ class _Lowering:
             body = seq(*(Store(b, spatial, v) for b, v in zip(targets, values, strict=True)))
         elif isinstance(first, Reduce):
             reads, init, body = self._reduction(first, targets, spatial, swap)
+            if first.init is not None:  # parts of the reduction start where nothing changes them
+                annotations = FrozenMap({**annotations, IDENTITY: first.reducer.identity})
         else:
             values = tuple(swap(b) for b in op.body)
             reads, init = _regions(values), None

@@ -15,7 +15,7 @@ from weft.expr.iter_var import IterVar
 from weft.expr.nodes import BINARY, Binary, Const, Expr, Load, Source, Var, make
 from weft.expr.visit import free_vars
 from weft.support.errors import UserError
-from weft.tir.combine import Accumulator, combining
+from weft.tir.combine import IDENTITY, Accumulator, combining, identity_of, is_constant
 from weft.tir.nodes import Block, If, Let, Seq, Stmt, Store
 from weft.tir.visit import map_expr, postorder, substitution
 
@@ -63,10 +63,20 @@ def combination_of(block: Block) -> Combination | str:
         conditions.append(body.condition)
         body = body.then
     init = dict(_stores(block.init))
+    try:
+        noted = identity_of(block)
+    except ValueError as problem:
+        return f"the note '{IDENTITY}' of block '{block.name}' {problem}"
+    if noted is not None:
+        by_buffer = dict(zip(dict.fromkeys(r.buffer for r in block.writes), noted, strict=True))
+        init = {(b, at): by_buffer[b] for b, at in init}
     unknown = f"block '{block.name}' does not combine new values with its accumulators by one function"
     if isinstance(body, Store):
         return _operator(block, body, init, tuple(conditions)) or unknown
-    return _function(block, body, init, tuple(conditions)) or unknown
+    found = _function(block, body, init, tuple(conditions))
+    if found is not None and not all(is_constant(e) for e in found.identity):
+        return f"block '{block.name}' starts at data, and nothing says at which values its parts may start"
+    return found or unknown
 
 
 def _stores(stmt: Stmt | None) -> Iterator[tuple[Accumulator, Expr]]:

@@ -20,11 +20,21 @@ from weft.expr.linear import (
     simplify_index,
 )
 from weft.expr.nodes import Binary, Const, Expr, Load, Var
-from weft.expr.visit import occurs
+from weft.expr.visit import free_vars, occurs
 from weft.schedule.ranges import loop_range
 from weft.support.dtypes import BOOL
 from weft.tir.nodes import Block, Buffer, For, If, Let, Region, Seq, Stmt
-from weft.tir.visit import children, map_expr, map_expressions, substitute, substitution, transform, walk, with_children
+from weft.tir.visit import (
+    children,
+    loads,
+    map_expr,
+    map_expressions,
+    substitute,
+    substitution,
+    transform,
+    walk,
+    with_children,
+)
 
 TRUE = Const(True, BOOL)
 
@@ -36,12 +46,33 @@ def is_true(e: Expr) -> bool:
 # -- conditions -----------------------------------------------------------------------------------------------
 
 
+def certain(expressions: Iterable[Expr], ranges: Ranges) -> Ranges:
+    """The ``ranges`` that are certainly not empty wherever all ``expressions`` are evaluated: those of their own
+    variables, those on which these depend, and those of constant length.
+
+    A binding of a block is also used where some loop around the block has no iterations: the init of a reduction over
+    nothing runs for all values of the other variables, and so does what is computed beside the block.
+    """
+    unsure = {v for v, (low, high) in ranges.items() if low.terms or high.terms}
+    if not unsure:
+        return ranges
+    needed: set[Expr] = set()
+    stack = list(expressions)
+    while stack:
+        for v in free_vars(stack.pop()):
+            if v in unsure and v not in needed:
+                needed.add(v)
+                stack += [t for part in ranges[v] for t in part.terms]
+    return ranges if len(needed) == len(unsure) else {v: r for v, r in ranges.items() if v not in unsure or v in needed}
+
+
 def holds(condition: Expr, ranges: Ranges) -> bool:
     """Whether a comparison of index expressions certainly holds."""
     if is_true(condition):
         return True
     if not isinstance(condition, Binary) or not condition.a.dtype.is_integer:
         return False
+    ranges = certain([condition], ranges)
     a, b = linear(condition.a, ranges), linear(condition.b, ranges)
     if condition.op in ("le", "lt"):
         return is_nonnegative((b - a).plus(-(condition.op == "lt")), ranges)
@@ -87,7 +118,7 @@ def _rebind(
         inner = {**ranges, stmt.var: loop_range(stmt)}
         return dataclasses.replace(stmt, body=_rebind(stmt.body, values, swap, inner, guard))
     if isinstance(stmt, Block):
-        bound = tuple(v if (new := swap(v)) is v else simplify_index(new, ranges) for v in stmt.values)
+        bound = tuple(v if (new := swap(v)) is v else simplify_index(new, certain([new], ranges)) for v in stmt.values)
         where = simplify_where(all_of(swap(stmt.where), *guard), ranges)
         return dataclasses.replace(stmt, values=bound, where=where)
     if isinstance(stmt, (Seq, If, Let)):
@@ -156,6 +187,13 @@ def substitute_regions(regions: Iterable[Region], values: Mapping[Var, Expr]) ->
 def unique_regions(regions: Iterable[Region]) -> tuple[Region, ...]:
     """The regions in order, without duplicates."""
     return tuple({(r.buffer, r.ranges): r for r in regions}.values())
+
+
+def reads_of_steps(block: Block) -> tuple[Region, ...]:
+    """The regions that a reduction reads after its init."""
+    first = {load.source for load in loads(block.init)} if block.init is not None else set()
+    first.difference_update(load.source for load in loads(block.body))
+    return tuple(r for r in block.reads if r.buffer not in first)
 
 
 def bound_region(block: Block, region: Region) -> list[tuple[Expr, Expr]]:
@@ -245,6 +283,7 @@ def hull(
     """The smallest known interval that holds both; None if it is not known."""
     if a is None or b is None:
         return None
+    ranges = certain([t for part in (*a, *b) for t in part.terms], ranges)
     apart = b[0] - a[0]
     if apart.is_constant:
         low = a[0] if apart.constant >= 0 else b[0]

@@ -150,8 +150,8 @@ def accesses(op: ComputeOp) -> Iterator[tuple[Load, Conditions]]:
     if isinstance(first, Reduce):
         roots: tuple[Expr, ...] = first.sources
         yield from guarded_loads(first.condition, conditions)
-        if first.init is not None:
-            yield from guarded_loads(first.init, conditions)
+        for start in first.init or ():
+            yield from guarded_loads(start, conditions)
         conditions = _and((), first.condition)
     else:
         roots = op.body

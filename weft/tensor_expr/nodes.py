@@ -38,8 +38,8 @@ class Reduce(Expr):
     """The values of ``sources`` for which ``condition`` holds, combined over ``axes`` by ``reducer``.
 
     A reduction must be the outermost operation of a compute body (see the verifier). ``value_index`` selects one value
-    of a tuple reduction. It starts at ``init``, which depends on output axes only, or (None) at the identity of the
-    reducer.
+    of a tuple reduction. It starts at ``init``, one value for each source that depends on output axes only, or (None)
+    at the identity of the reducer.
     """
 
     reducer: Reducer
@@ -47,7 +47,7 @@ class Reduce(Expr):
     axes: tuple[IterVar, ...]
     condition: Expr
     value_index: int = 0
-    init: Expr | None = None
+    init: tuple[Expr, ...] | None = None
 
     @property
     def dtype(self) -> DType:  # type: ignore[override]  # computed
@@ -55,18 +55,17 @@ class Reduce(Expr):
 
     @property
     def children(self) -> tuple[Expr, ...]:
-        first = () if self.init is None else (self.init,)
-        return (*self.sources, self.condition, *first)
+        return (*self.sources, self.condition, *(self.init or ()))
 
     def rebuild(self, children: Sequence[Expr]) -> Expr:
         count = len(self.sources)
-        init = None if self.init is None else children[count + 1]
+        init = None if self.init is None else tuple(children[count + 1 :])
         return Reduce(self.reducer, tuple(children[:count]), self.axes, children[count], self.value_index, init)
 
     @property
     def first(self) -> tuple[Expr, ...]:
         """The values at which the reduction starts."""
-        return self.reducer.identity if self.init is None else (self.init,)
+        return self.reducer.identity if self.init is None else self.init
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -102,19 +102,18 @@ def _reduce(kind: _Simple, expr: ExprLike, axis: Axes, where: ExprLike | None, i
     if kind.op in ("add", "mul") and value.dtype == BOOL:
         raise UserError(f"{kind.name} of bool values is not defined", code="E132", hint="cast to an integer first")
     over, (value, condition) = _over(_axes(axis), (value,), wrap(True if where is None else where))
-    return Reduce(_reducer(kind, value.dtype), (value,), over, condition, 0, _first(kind, value.dtype, init))
+    start = None if init is None else (_first(f"te.{kind.name}", value.dtype, init),)
+    return Reduce(_reducer(kind, value.dtype), (value,), over, condition, 0, start)
 
 
-def _first(kind: _Simple, dtype: DType, init: ExprLike | None) -> Expr | None:
+def _first(what: str, dtype: DType, init: ExprLike) -> Expr:
     """The value at which a reduction starts, in its dtype."""
-    if init is None:
-        return None
     made = wrap(init)
     if isinstance(made, Const) and not (made.dtype.is_float and dtype.is_integer):
         made = cast(made, dtype)
     if made.dtype != dtype:
         hint = f"convert it: te.cast(init, '{dtype}')"
-        raise UserError(f"te.{kind.name} of {dtype} cannot start at a value of {made.dtype}", code="E135", hint=hint)
+        raise UserError(f"{what} of {dtype} cannot start at a value of {made.dtype}", code="E135", hint=hint)
     return made
 
 
@@ -177,7 +176,9 @@ def comm_reducer(
     """A user-defined reducer; ``fcombine`` must be commutative and associative with the identity ``fidentity``.
 
     ``fcombine(x, y)`` combines two values, or two tuples of values; ``fidentity(dtype, …)`` gives the identity.
-    The result is a function ``(expr or tuple, axis, where=None)``; for a tuple it returns a tuple.
+    The result is a function ``(expr or tuple, axis, where=None, *, init=None)``; for a tuple it returns a tuple. With
+    ``init``, one value for each value reduced, the reduction starts there instead of at the identity: expressions of
+    output axes and data in the same dtypes (E135).
 
     >>> arg_max = comm_reducer(
     ...     lambda x, y: (select(x[1] >= y[1], x[0], y[0]), maximum(x[1], y[1])),
@@ -196,15 +197,26 @@ def comm_reducer(
         _check(made, dtypes)
         return made
 
-    def reduce(expr: Any, axis: Axes, where: ExprLike | None = None) -> Any:
+    def reduce(expr: Any, axis: Axes, where: ExprLike | None = None, *, init: Any = None) -> Any:
         several = isinstance(expr, (tuple, list))
         values = tuple(wrap(e) for e in (expr if several else (expr,)))
         kind = reducer(tuple(v.dtype for v in values), several)
         over, (*terms, condition) = _over(_axes(axis), values, wrap(True if where is None else where))
-        made = tuple(Reduce(kind, tuple(terms), over, condition, i) for i in range(len(values)))
+        start = None if init is None else _starts(name, values, init, several)
+        made = tuple(Reduce(kind, tuple(terms), over, condition, i, start) for i in range(len(values)))
         return made if several else made[0]
 
     return reduce
+
+
+def _starts(name: str, values: Sequence[Expr], init: Any, several: bool) -> tuple[Expr, ...]:
+    """The values at which a reduction by a user's reducer starts: one for each value that it reduces."""
+    given = tuple(init) if isinstance(init, (tuple, list)) else (init,)
+    if several != isinstance(init, (tuple, list)) or len(given) != len(values):
+        takes = f"a tuple of {len(values)} values" if several else "one value"
+        got = f"a tuple of {len(given)}" if isinstance(init, (tuple, list)) else "one value"
+        raise UserError(f"reducer '{name}' starts at {takes}; init is {got}", code="E135")
+    return tuple(_first(f"reducer '{name}'", v.dtype, i) for v, i in zip(values, given, strict=True))
 
 
 def _check(reducer: Reducer, dtypes: tuple[DType, ...]) -> None:

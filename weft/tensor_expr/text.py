@@ -171,7 +171,7 @@ class _Writer:
             if first.condition is not _TRUE:
                 text += f" where {self.expr(first.condition)}"
             if first.init is not None:
-                text += f" init {self.expr(first.init)}"
+                text += f" init {self.listed(first.init)}"
         self.local = {}
         return text
 
@@ -327,7 +327,7 @@ class _Parser:
             tokens.expect("of")
             sources = tuple(self.exprs())
             condition = self.expr() if tokens.accept("where") else _TRUE
-            init = self.expr() if tokens.accept("init") else None
+            init = tuple(self.exprs()) if tokens.accept("init") else None
             reducer = self.reducers.get(which.text)
             if reducer is None:
                 if which.text not in SIMPLE:
@@ -335,6 +335,8 @@ class _Parser:
                 reducer = named_reducer(which.text, sources[0].dtype)
             if len(sources) != len(reducer.lhs):
                 tokens.fail(f"'{which.text}' combines {len(reducer.lhs)} values, not {len(sources)}", which)
+            if init is not None and len(init) != len(sources):
+                tokens.fail(f"'{which.text}' starts at {len(reducer.lhs)} values, not {len(init)}", which)
             body = tuple(Reduce(reducer, sources, reduce_axis, condition, i, init) for i in range(len(sources)))
         else:
             body = tuple(self.exprs())

@@ -63,7 +63,7 @@ def _compute(op: ComputeOp, owner: dict[Var, ComputeOp]) -> None:
         _reducer(op, first)
         roots = (*first.sources, first.condition)
         if first.init is not None:
-            _expressions(op, (first.init,), {a.var for a in op.axis}, owner)
+            _expressions(op, first.init, {a.var for a in op.axis}, owner)
     elif op.reduce_axis:
         _fail(op, "E202", "there are reduce axes but no reduction")
     else:
@@ -84,7 +84,7 @@ def _same_reduction(e: Expr, first: Reduce, i: int) -> bool:
         and e.sources == first.sources
         and e.axes == first.axes
         and e.condition is first.condition
-        and e.init is first.init
+        and e.init == first.init
         and e.value_index == i
     )
 
@@ -100,8 +100,9 @@ def _reducer(op: ComputeOp, reduce: Reduce) -> None:
     for v in free_vars(*r.result, *r.identity):
         if v not in own:
             _fail(op, "E207", f"the reducer '{r.name}' uses '{v.name}', which is not one of its values")
-    if reduce.init is not None and (len(reduce.sources) != 1 or reduce.init.dtype != reduce.dtype):
-        _fail(op, "E207", f"the reduction of {reduce.dtype} starts at a value of {reduce.init.dtype}")
+    if reduce.init is not None and [e.dtype for e in reduce.init] != wanted:
+        got = ", ".join(e.dtype for e in reduce.init)
+        _fail(op, "E207", f"the reduction of {', '.join(wanted)} starts at values of {got}")
     if reduce.condition.dtype != BOOL:
         _fail(op, "E205", f"the condition of the reduction is {reduce.condition.dtype}, not bool")
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from weft.expr.nodes import Binary, Expr, Load, Var
-from weft.tir.nodes import Buffer, Let, Stmt, Store, seq
+from weft.expr.visit import free_vars, loads
+from weft.tir.nodes import Block, Buffer, Let, Stmt, Store, seq
 from weft.tir.visit import substitution
+
+IDENTITY: Final = "reduction_identity"
+"""The annotation of a reduction that starts at given values: the identity of its combination, one constant expression
+for each value. Parts of it that are computed apart start there (rfactor)."""
 
 Accumulator = tuple[Buffer, tuple[Expr, ...]]
 """A buffer, and the indices of the element in which values are combined."""
@@ -38,6 +44,30 @@ def combining(
     for var, value in reversed([*zip(named, sources, strict=True), *zip(made, map(combine, results), strict=True)]):
         body = Let(var, value, body)
     return body
+
+
+def identity_of(block: Block) -> tuple[Expr, ...] | None:
+    """The identity of the combination as :data:`IDENTITY` states it, in the order of the buffers that the block writes;
+    None if there is no such note.
+
+    Raises ValueError, which says what is wrong, for a note that does not fit to the block.
+    """
+    noted = block.annotations.get(IDENTITY)
+    if noted is None or block.init is None:
+        return None
+    wanted = [b.dtype for b in dict.fromkeys(r.buffer for r in block.writes)]
+    if not isinstance(noted, tuple) or not all(isinstance(e, Expr) for e in noted):
+        raise ValueError("is not a list of expressions")
+    if [e.dtype for e in noted] != wanted:
+        raise ValueError(f"has the dtypes {', '.join(e.dtype for e in noted)}, not {', '.join(wanted)}")
+    if not all(is_constant(e) for e in noted):
+        raise ValueError("is not constant")
+    return noted
+
+
+def is_constant(e: Expr) -> bool:
+    """Whether nothing that changes decides the value of ``e``."""
+    return not free_vars(e) and not loads(e)
 
 
 def is_operator(lhs: Sequence[Var], rhs: Sequence[Var], results: Sequence[Expr]) -> bool:

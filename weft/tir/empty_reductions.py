@@ -12,6 +12,7 @@ front of the outermost loop of the reduction, under the condition that the range
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from weft.expr.folds import all_of, any_of
@@ -22,7 +23,7 @@ from weft.expr.visit import free_vars
 from weft.ir.text import Names
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, For, If, Let, LoopKind, Program, Region, Stmt, seq
-from weft.tir.visit import blocks, children, path_to, substitute, substitution, with_children
+from weft.tir.visit import blocks, children, path_to, regions_read, substitute, substitution, with_children
 
 
 def initialize_empty(program: Program) -> Program:
@@ -43,6 +44,14 @@ def initialize_empty(program: Program) -> Program:
             init = _init_nest(block, empty[block], path[place:], names.fresh(f"{block.name}_empty"))
             before.setdefault(path[place], []).append(init)
     return replace(program, body=_with(program.body, before))
+
+
+def may_be_empty(block: Block, sizes: Iterable[Var]) -> bool:
+    """Whether a reduction over ranges that depend on ``sizes`` may have no instance at run time."""
+    facts = Facts()
+    for size in sizes:
+        facts.bind_size(size, 0)
+    return _empty_if(block, facts) is not None
 
 
 def _empty_if(block: Block, facts: Facts) -> Expr | None:
@@ -137,13 +146,14 @@ def _init_nest(block: Block, condition: Expr, path: list[Stmt], name: str) -> St
     fresh: dict[Var, Expr] = {it.var: Var(it.var.name, INDEX) for it, _ in spatial}
     rename = substitution(fresh)
     assert block.init is not None
+    start = substitute(block.init, fresh)
     init: Stmt = Block(
         name,
         tuple(replace(it, var=_var(fresh[it.var])) for it, _ in spatial),
         tuple(values),
-        (),
+        regions_read(start, {_var(v) for v in fresh.values()}),
         tuple(Region(r.buffer, tuple((rename(a), rename(b)) for a, b in r.ranges)) for r in block.writes),
-        substitute(block.init, fresh),
+        start,
         where=all_of(*where, *_in_domain(spatial, values)),
     )
     for loop in reversed(loops):

@@ -19,7 +19,8 @@ Scheduled form
     (V023). Each access is inside a region of the block (V024, an error if it provably is not): stores in ``writes``,
     loads in ``reads`` or, for a block that reads back what it writes, in ``writes``. A reduce variable does not depend
     on a loop whose iterations may run at the same time (V025). A vectorized loop and a loop of the threads of one block
-    are allowed if the block has no init: there the sum was re-associated on purpose.
+    are allowed if the block has no init: there the sum was re-associated on purpose. A reduction's note about the
+    identity of its combination has a constant of the right dtype for each buffer that it writes (V027).
 
 Kernel form
     There are no blocks and no ``Program.allocs`` (V060), and buffers have one dimension (V061).
@@ -37,6 +38,7 @@ from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, No
 from weft.expr.visit import free_vars, loads
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import Location, ProgramError
+from weft.tir.combine import IDENTITY, identity_of
 from weft.tir.foreign import Pointer, pointers
 from weft.tir.nodes import (
     Allocate,
@@ -280,11 +282,19 @@ class _Verifier:
             self.region(region)
         if outer is not None:
             self.nested_regions(stmt, outer.block)
+        self.starts(stmt)
         for s in children(stmt):
             self.visit(s)
         self.block, self.guarded = outer, guarded
         self.vars |= hidden
         self.vars.difference_update(it.var for it in stmt.iters)
+
+    def starts(self, stmt: Block) -> None:
+        """Check the note about where parts of a reduction may start."""
+        try:
+            identity_of(stmt)
+        except ValueError as problem:
+            self.fail("V027", f"the note '{IDENTITY}' of block '{stmt.name}' {problem}")
 
     def reduces_in_order(self, stmt: Block, it: IterVar) -> None:
         for v in self.depends[it.var]:

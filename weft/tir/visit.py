@@ -6,12 +6,13 @@ references to unchanged statements stay valid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from weft.expr.nodes import Expr, Load, Var
+from weft.expr.nodes import Const, Expr, Load, Var
 from weft.expr.visit import post_order, rewrite
+from weft.support.dtypes import INDEX
 from weft.tir.nodes import (
     Allocate,
     Block,
@@ -261,6 +262,24 @@ def all_expressions(root: Stmt) -> Iterator[Expr]:
 def loads(root: Stmt) -> list[Load]:
     """Every distinct load that runs in ``root`` (regions of blocks are not loads)."""
     return [e for e in postorder(*all_expressions(root)) if isinstance(e, Load)]
+
+
+def regions_read(root: Stmt, visible: Collection[Var]) -> tuple[Region, ...]:
+    """The regions that ``root`` reads, in terms of the variables ``visible``: elements, or whole dimensions where an
+    index depends on data or on other variables."""
+    found: dict[tuple[Any, ...], Region] = {}
+    for load in loads(root):
+        if isinstance(load.source, Buffer):
+            ranges = tuple(
+                (i, Const(1, INDEX)) if _is_known(i, visible) else (Const(0, INDEX), extent)
+                for i, extent in zip(load.indices, load.source.shape, strict=True)
+            )
+            found[load.source, ranges] = Region(load.source, ranges)
+    return tuple(found.values())
+
+
+def _is_known(index: Expr, visible: Collection[Var]) -> bool:
+    return not any(isinstance(e, Load) or (isinstance(e, Var) and e not in visible) for e in postorder(index))
 
 
 def stores(root: Stmt) -> list[Store]:

@@ -9,11 +9,12 @@ from weft.expr.linear import ZERO, Linear, linear, mentions, relax, simplify_ind
 from weft.expr.nodes import Const, Expr, Var
 from weft.schedule.ranges import index_var, moving
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rewrite import TRUE, swept_regions, uses
+from weft.schedule.rewrite import TRUE, reads_of_steps, swept_regions, uses
 from weft.schedule.state import State
 from weft.schedule.tree import nest, with_loop
+from weft.tir.combine import IDENTITY
 from weft.tir.nodes import Block, For, Region, Stmt
-from weft.tir.visit import substitute, substitution
+from weft.tir.visit import regions_read, substitute, substitution
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def blockize(state: State, loop: LoopRef) -> BlockRef:
     )
     init = _init_nest(state, block, loops, inner_values)
     name = state.fresh_block(f"{block.name}_o")
-    inner = dataclasses.replace(block, values=tuple(inner_values), init=None, where=TRUE)
+    inner = dataclasses.replace(block, values=tuple(inner_values), init=None, reads=reads_of_steps(block), where=TRUE)
     to_outer.update(zip((d.it.var for d in divisions), inner_values, strict=True))
     outer_ranges = {it.var: (linear(ZERO), linear(it.extent).plus(-1)) for it in outer_iters}
     made = Block(
@@ -70,7 +71,7 @@ def blockize(state: State, loop: LoopRef) -> BlockRef:
         nest(loops, inner),
         init,
         block.where,
-        block.annotations,
+        block.annotations.without(IDENTITY),
     )
     if block.name in state.conditional:
         state.conditional = state.conditional | {name}
@@ -140,12 +141,13 @@ def _init_nest(state: State, block: Block, loops: list[For], values: list[Expr])
     fresh: dict[Var, Var] = {it.var: index_var(it.var.name) for it, _ in kept}
     rename = substitution(dict(fresh))
     writes = tuple(Region(r.buffer, tuple((rename(a), rename(b)) for a, b in r.ranges)) for r in block.writes)
+    start = substitute(block.init, dict(fresh))
     made = Block(
         state.fresh_block(f"{block.name}_init"),
         tuple(dataclasses.replace(it, var=fresh[it.var]) for it, _ in kept),
         tuple(swap(v) for _, v in kept),
-        (),
+        regions_read(start, set(fresh.values())),
         writes,
-        substitute(block.init, dict(fresh)),
+        start,
     )
     return nest(list(copies.values()), made)

@@ -30,8 +30,9 @@ from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.rewrite import hull, uses
 from weft.schedule.state import State
 from weft.schedule.tree import Tree
+from weft.tir.empty_reductions import may_be_empty
 from weft.tir.nodes import Block, Buffer, For, Region, Seq, Stmt, seq
-from weft.tir.visit import walk
+from weft.tir.visit import loads, walk
 
 
 def compute_at(state: State, block: BlockRef, loop: LoopRef | Stay, preserve_unit_loops: bool = False) -> None:
@@ -125,10 +126,31 @@ def _move_up_front(
         before = without.child_toward(before, consumers[0])
     _check_inputs_ready(state, producer, without, before)
     check_covered(state, scope, placed, target)
+    if target is not None:
+        _check_starts(state, producer, consumers, target)
     partial = state.partial - {producer.name}
     state.partial = partial | {producer.name} if target is not None else partial
     state.commit(without.replace({before: seq(placed.stmt, before)}))
     state.consume(gone, placed.loops)
+
+
+def _check_starts(state: State, producer: Block, consumers: list[Block], target: For) -> None:
+    """Refuse if a reduction starts at what ``producer`` writes, and may start without an iteration of ``target``."""
+    made = {r.buffer for r in producer.writes}
+    for c in consumers:
+        if c.init is None or made.isdisjoint(load.source for load in loads(c.init)):
+            continue
+        around = state.tree.loops_around(c)
+        reducing = next((x for x in around if any(c.iters[n].kind == IterVar.REDUCE for n in uses(c, x))), None)
+        inside = reducing is not None and around.index(target) >= around.index(reducing)
+        if inside and may_be_empty(c, state.program.sizes):
+            raise state.refuse(
+                "S025",
+                f"block '{c.name}' starts at what '{producer.name}' computes, also if '{target.var.name}' "
+                "has no iterations",
+                at=target,
+                hint="choose a loop outside of the reduction",
+            )
 
 
 def _check_inputs_ready(state: State, block: Block, without: Tree, before: Stmt) -> None:

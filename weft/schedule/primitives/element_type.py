@@ -11,6 +11,7 @@ from weft.schedule.rewrite import map_loads
 from weft.schedule.state import State
 from weft.support.dtypes import DType
 from weft.support.errors import UserError
+from weft.tir.combine import IDENTITY
 from weft.tir.nodes import Block, Region, Stmt, Store
 from weft.tir.visit import transform
 
@@ -49,7 +50,9 @@ def unsafe_set_dtype(state: State, block: BlockRef, write_index: int, dtype: str
         if isinstance(stmt, Store) and stmt.buffer is old:
             return Store(new, stmt.indices, Cast(stmt.value, wanted), stmt.mask)
         if isinstance(stmt, Block):
-            return dataclasses.replace(stmt, reads=regions(stmt.reads), writes=regions(stmt.writes))
+            stores = any(r.buffer is old for r in stmt.writes)
+            notes = stmt.annotations.without(IDENTITY) if stores else stmt.annotations
+            return dataclasses.replace(stmt, reads=regions(stmt.reads), writes=regions(stmt.writes), annotations=notes)
         return None
 
     touching = state.tree.accessors(old)

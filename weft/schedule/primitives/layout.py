@@ -13,7 +13,7 @@ from weft.schedule.index_map import IndexMap
 from weft.schedule.movement import emptied_loops, removed_root
 from weft.schedule.ranges import index_var, iter_ranges
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rewrite import TRUE, is_true, map_loads, simplify_where, unique_regions, widened
+from weft.schedule.rewrite import TRUE, certain, is_true, map_loads, simplify_where, unique_regions, widened
 from weft.schedule.state import State
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, Buffer, For, Region, Stmt, Store
@@ -154,7 +154,8 @@ def _over_new(block: Block, old: Buffer, new: Buffer, index_map: IndexMap) -> Bl
 
     def at(indices: Sequence[Expr]) -> tuple[Expr, ...]:
         swap = substitution(dict(zip(index_map.inputs, indices, strict=True)))
-        return tuple(simplify_index(swap(o), ranges) for o in index_map.outputs)
+        made = (swap(o) for o in index_map.outputs)
+        return tuple(simplify_index(o, certain([o], ranges)) for o in made)
 
     def on_load(load: Load) -> Expr | None:
         return Load(new, at(load.indices), load.mask) if load.source is old else None

@@ -11,11 +11,11 @@ from weft.expr.visit import free_vars
 from weft.schedule.dependence import runs_once
 from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rewrite import simplify_where, starts_reduction, uses
+from weft.schedule.rewrite import reads_of_steps, simplify_where, starts_reduction, uses
 from weft.schedule.state import State
 from weft.schedule.tree import nest, with_block, with_loop
-from weft.tir.nodes import Block, For, Region, Stmt, seq
-from weft.tir.visit import substitute, substitution
+from weft.tir.nodes import Block, Buffer, For, Region, Stmt, seq
+from weft.tir.visit import loads, regions_read, substitute, substitution
 
 
 def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRef:
@@ -45,7 +45,7 @@ def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRe
     name = next(b.name for b in _blocks(init))
     if update.name in state.partial:
         state.partial = state.partial | {name}
-    state.commit(state.tree.replace({update: with_block(update, init=None)}))
+    state.commit(state.tree.replace({update: with_block(update, init=None, reads=reads_of_steps(update))}))
     anchor = state.loop(loop)
     state.commit(state.tree.replace({anchor: seq(init, anchor)}))
     return BlockRef(name)
@@ -86,6 +86,17 @@ def _check_surroundings(state: State, update: Block, loop: LoopRef, inside: list
         if inner is not None:
             raise state.refuse(
                 "S051", f"block '{inner.name}' also writes '{region.buffer.name}' inside '{loop.name}'", at=inner
+            )
+    assert update.init is not None
+    for buffer in dict.fromkeys(load.source for load in loads(update.init) if isinstance(load.source, Buffer)):
+        writers = state.tree.writers(buffer, state.tree.enclosing_block(update))
+        late = next((w for w in writers if w is not update and state.tree.is_under(w, target)), None)
+        if late is not None:
+            raise state.refuse(
+                "S051",
+                f"the init reads '{buffer.name}', which block '{late.name}' computes inside '{loop.name}'",
+                at=late,
+                hint="choose a loop inside",
             )
     carrying = next((x for x in inside if x.var in state.carried), None)
     if carrying is not None and any(r.buffer.name in state.kept for r in update.writes):
@@ -135,13 +146,14 @@ def initial_nest(state: State, update: Block, inside: list[For], spatial_loops: 
     kept = [(it, v) for it, v in zip(update.iters, update.values, strict=True) if it.kind != IterVar.REDUCE]
     ranges = {**state.ranges(inside[0]), **{c.var: loop_range(c) for c in copies}}
     assert update.init is not None
+    init = substitute(update.init, dict(fresh))
     block = Block(
         state.fresh_block(name),
         tuple(dataclasses.replace(it, var=fresh[it.var]) for it, _ in kept),
         tuple(swap(v) for _, v in kept),
-        (),
+        regions_read(init, set(fresh.values())),
         tuple(_renamed(update, fresh)),
-        substitute(update.init, dict(fresh)),
+        init,
         where=simplify_where(all_of(*_conditions_of_init(update, values, state.program.sizes)), ranges),
         annotations=update.annotations,
     )

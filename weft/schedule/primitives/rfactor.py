@@ -14,12 +14,12 @@ from weft.schedule.dependence import check_independent
 from weft.schedule.movement import guards_domain
 from weft.schedule.ranges import index_var, loop_range
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rewrite import rebind, starts_reduction, substitute_regions, uses
+from weft.schedule.rewrite import reads_of_steps, rebind, starts_reduction, substitute_regions, uses
 from weft.schedule.state import State
 from weft.schedule.tree import nest, with_loop
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Block, Buffer, For, If, Region, Seq, Stmt, Store, seq
-from weft.tir.visit import loads, substitution
+from weft.tir.visit import regions_read, substitution
 
 
 def rfactor(
@@ -196,7 +196,7 @@ def _partial_block(
         state.fresh_block(f"{block.name}_rf"),
         (*kept, *inner),
         (*(v for _, v in spatial), *(x.var for x in reduce_loops)),
-        substitute_regions(block.reads, {**old, **fresh}),
+        substitute_regions(reads_of_steps(block), {**old, **fresh}),
         tuple(_point(b, at) for b, at in places),
         body,
         seq(*(Store(b, at, swap(v)) for (b, at), v in zip(places, combination.identity, strict=True))),
@@ -209,12 +209,6 @@ def _not_reduced(block: Block) -> list[tuple[IterVar, Expr]]:
     """The variables of the block that are not reduced, with their values."""
     pairs = zip(block.iters, block.values, strict=True)
     return [(it, v) for it, v in pairs if it.kind != IterVar.REDUCE]
-
-
-def _read_at_start(block: Block) -> tuple[Region, ...]:
-    """The regions from which the reduction takes its first value."""
-    read = {load.source for load in loads(block.init)} if block.init else set()
-    return tuple(r for r in block.reads if r.buffer in read)
 
 
 def _point(buffer: Buffer, at: tuple[Expr, ...]) -> Region:
@@ -269,11 +263,12 @@ def _combining_nest(
     parts = [(b, _inserted(at, axis, lane.var)) for b, (_, at) in zip(partials, combination.accumulators, strict=True)]
     reduce_vars: dict[Var, object] = {x.var: None for x in around if set(uses(block, x)) & reduces}
     where = all_of(*(swap(c) for c in conjuncts(block.where) if not mentions(c, reduce_vars)))
+    assert block.init is not None
     combined = dataclasses.replace(
         block,
         iters=(*(it for it, _ in spatial), lane),
         values=(*(swap(v) for _, v in spatial), over.var),
-        reads=(*(_point(b, at) for b, at in parts), *_read_at_start(block)),
+        reads=(*(_point(b, at) for b, at in parts), *regions_read(block.init, {it.var for it, _ in spatial})),
         body=combination.into(combination.accumulators, [Load(b, at) for b, at in parts]),
         where=where,
     )

@@ -32,17 +32,23 @@ class Root:
 
 def compute_op(name: str, axis: Sequence[IterVar], over: Sequence[IterVar], body: Expr) -> Tensor:
     """The tensor of ``body``, with axes of its own in place of those given."""
+    return compute_ops(name, axis, over, (body,))[0]
+
+
+def compute_ops(name: str, axis: Sequence[IterVar], over: Sequence[IterVar], bodies: Sequence[Expr]) -> list[Tensor]:
+    """The tensors of ``bodies``, values of one reduction or of none, with axes of their own in place of those given."""
     fresh = {a.var: Var(a.var.name, INDEX) for a in (*axis, *over)}
     outer = tuple(IterVar(fresh[a.var], a.extent) for a in axis)
     inner = tuple(IterVar(fresh[a.var], a.extent, IterVar.REDUCE, a.start) for a in over)
-    made = substitute(body, fresh)
-    if isinstance(made, Reduce):
-        made = replace(made, axes=inner)
-    return ComputeOp(name, outer, inner, (made,)).output(0)
+    made = [substitute(body, fresh) for body in bodies]
+    own = tuple(replace(e, axes=inner) if isinstance(e, Reduce) else e for e in made)
+    op = ComputeOp(name, outer, inner, own)
+    return [op.output(n) for n in range(len(own))]
 
 
 def summed(value: Expr, axes: Sequence[IterVar], condition: Expr, init: Expr | None = None) -> Reduce:
-    return Reduce(named_reducer("sum", value.dtype), (value,), tuple(axes), condition, 0, init)
+    start = None if init is None else (init,)
+    return Reduce(named_reducer("sum", value.dtype), (value,), tuple(axes), condition, 0, start)
 
 
 def roots(op: ComputeOp, position: int, adjoint: Expr) -> list[Root]:
@@ -70,7 +76,7 @@ def combining(reducer: Reducer) -> str | None:
 
 def _sum(op: ComputeOp, body: Reduce, adjoint: Expr) -> list[Root]:
     found = [Root(body.sources[0], adjoint, body.condition, (*op.axis, *op.reduce_axis))]
-    return found if body.init is None else [*found, Root(body.init, adjoint, TRUE, op.axis)]
+    return [*found, *(Root(start, adjoint, TRUE, op.axis) for start in body.init or ())]
 
 
 def _extreme(op: ComputeOp, body: Reduce, adjoint: Expr) -> list[Root]:
@@ -78,14 +84,13 @@ def _extreme(op: ComputeOp, body: Reduce, adjoint: Expr) -> list[Root]:
     counted = FLOAT32 if adjoint.dtype.bits < 32 else adjoint.dtype
     one = Const(1, counted)
     hit = make("eq", body.sources[0], result)
-    first = None if body.init is None else guarded(make("eq", body.init, result), one)
+    first = None if body.init is None else guarded(make("eq", body.init[0], result), one)
     count = summed(guarded(hit, one), op.reduce_axis, body.condition, first)
     ties = compute_op(f"{op.name}_ties", op.axis, op.reduce_axis, count)
     shared = make("div", cast(adjoint, counted), Load(ties, result.indices))
     share = cast(shared, adjoint.dtype)
     found = [Root(body.sources[0], guarded(hit, share), body.condition, (*op.axis, *op.reduce_axis))]
-    if body.init is not None:
-        found.append(Root(body.init, guarded(make("eq", body.init, result), share), TRUE, op.axis))
+    found += [Root(start, guarded(make("eq", start, result), share), TRUE, op.axis) for start in body.init or ()]
     return found
 
 
@@ -106,21 +111,21 @@ def _product(op: ComputeOp, body: Reduce, adjoint: Expr) -> list[Root]:
     places = (*(a.var for a in op.axis), *(a.var - a.start for a in op.reduce_axis))
     rest: Expr = Load(others, places)
     if body.init is not None:
-        rest = make("mul", rest, body.init)
+        rest = make("mul", rest, body.init[0])
     axes = (*op.axis, *op.reduce_axis)
     found = [Root(body.sources[0], make("mul", adjoint, rest), body.condition, axes)]
     if body.init is not None:
         plain = Reduce(body.reducer, body.sources, op.reduce_axis, body.condition)
         whole = compute_op(f"{op.name}_product", op.axis, op.reduce_axis, plain)
         scale = Load(whole, tuple(a.var for a in op.axis))
-        found.append(Root(body.init, make("mul", adjoint, scale), TRUE, op.axis))
+        found.append(Root(body.init[0], make("mul", adjoint, scale), TRUE, op.axis))
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """For each value of a reduction, what those before it and those after it combine to, over the axes of the result
-    and those of the reduction (counted from 0)."""
+    """For each value of a reduction, what those before it (from the start of the reduction) and those after it combine
+    to, over the axes of the result and those of the reduction (counted from 0)."""
 
     before: tuple[Tensor, ...]
     after: tuple[Tensor, ...]
@@ -146,15 +151,15 @@ def others(op: ComputeOp) -> Others:
         over = tuple(IterVar(other[a.var], a.extent, IterVar.REDUCE, a.start) for a in op.reduce_axis)
         sources = tuple(substitute(s, {**other, **fresh}) for s in body.sources)
         condition = both(substitute(where, fresh), substitute(body.condition, {**other, **fresh}))
-        bodies = tuple(Reduce(body.reducer, sources, over, condition, n) for n in range(len(sources)))
+        start = tuple(substitute(v, fresh) for v in body.init) if body.init and name == "before" else None
+        bodies = tuple(Reduce(body.reducer, sources, over, condition, n, start) for n in range(len(sources)))
         made = ComputeOp(f"{op.name}_{name}", tuple(IterVar(fresh[a.var], a.extent) for a in axes), over, bodies)
         found.append(tuple(made.output(n) for n in range(len(sources))))
     return Others(*found)
 
 
 def roots_of_any(op: ComputeOp, position: int, adjoint: Expr, rest: Others) -> list[Root]:
-    """As :func:`roots`, of a reduction by any combination: of what comes before, the value, and what comes after. It
-    starts at the identity of the reducer."""
+    """As :func:`roots`, of a reduction by any combination: of what comes before, the value, and what comes after."""
     body = op.body[position]
     assert isinstance(body, Reduce)
     reducer = body.reducer
@@ -166,7 +171,13 @@ def roots_of_any(op: ComputeOp, position: int, adjoint: Expr, rest: Others) -> l
     at = (*(a.var for a in op.axis), *(a.var - a.start for a in op.reduce_axis))
     before, after = [Load(t, at) for t in rest.before], [Load(t, at) for t in rest.after]
     total = combined(combined(before, body.sources), after)
-    return [Root(total[position], adjoint, body.condition, (*op.axis, *op.reduce_axis))]
+    found = [Root(total[position], adjoint, body.condition, (*op.axis, *op.reduce_axis))]
+    if body.init is None:
+        return found
+    plain = tuple(Reduce(reducer, body.sources, body.axes, body.condition, n) for n in range(len(body.sources)))
+    whole = compute_ops(f"{op.name}_without_start", op.axis, op.reduce_axis, plain)
+    started = combined(body.init, [Load(t, tuple(a.var for a in op.axis)) for t in whole])
+    return [*found, Root(started[position], adjoint, TRUE, op.axis)]
 
 
 _RULES: Final[dict[str, Callable[[ComputeOp, Reduce, Expr], list[Root]]]] = {

@@ -121,7 +121,7 @@ def _copied(op: ComputeOp, change: Callable[[Expr], Expr | None], start: Expr = 
 def _from(e: Expr, holds: Expr) -> Expr:
     if not isinstance(e, Reduce):
         return guarded(holds, e)
-    init = None if e.init is None else guarded(holds, e.init)
+    init = None if e.init is None else tuple(guarded(holds, v) for v in e.init)
     return replace(e, condition=both(holds, e.condition), init=init)
 
 

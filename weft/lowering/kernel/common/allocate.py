@@ -38,13 +38,26 @@ def place_allocations(program: Program, carried: dict[Buffer, set[Var]]) -> Prog
     counts: Counter[Buffer] = Counter()
     wanted = set(program.allocs)
     own: dict[Stmt, Counter[Buffer]] = {}
-    _count(program.body, wanted, carried, own)
+    apart = _apart(program.body, set())
+    _count(apart, wanted, carried, own)
     for c in own.values():
         counts.update(c)
-    body, _, left = _place(program.body, own, counts, inside_parallel=False)
+    body, _, left = _place(apart, own, counts, inside_parallel=False)
     for b in sorted(left, key=lambda b: b.name):
         body = Allocate(b, body)
     return replace(program, body=body, allocs=())
+
+
+def _apart(s: Stmt, seen: set[Stmt]) -> Stmt:
+    """``s`` with a copy of each statement that occurs again: uses are counted by statement."""
+    parts = children(s)
+    made = tuple(_apart(c, seen) for c in parts)
+    if any(a is not b for a, b in zip(made, parts, strict=True)):
+        s = with_children(s, made)
+    elif s in seen:
+        s = replace(s)  # type: ignore[type-var]  # statements are dataclasses
+    seen.add(s)
+    return s
 
 
 def _count(root: Stmt, wanted: set[Buffer], carried: dict[Buffer, set[Var]], own: dict[Stmt, Counter[Buffer]]) -> None:
