@@ -11,6 +11,7 @@ from weft.frontends.common.sizes import product
 from weft.frontends.onnx.converters.classes import class_labels, of_many, of_two, post_transform, transformed
 from weft.frontends.onnx.converters.index_range import checked
 from weft.frontends.onnx.converters.numbers import Traced, constant, operand
+from weft.frontends.onnx.converters.tables import from_table
 from weft.frontends.onnx.converters.text import selected
 from weft.frontends.onnx.converters.trees import TREES
 from weft.frontends.onnx.converters.vectors import VECTORS
@@ -80,28 +81,18 @@ def _label_table(node: Node, side: str) -> Array:
     return node.tensor(f"{side}_tensor").reshape(-1)
 
 
-def _places(x: Traced, keys: Array) -> Traced:
-    """The positions of the elements among the keys; -1 for other elements."""
+def _from_table(x: Traced, keys: Array, values: Array, default: Array) -> Result:
+    """The values of the keys that equal the elements; ``default`` for other elements. Strings are arrays of objects."""
+    if keys.dtype != object and values.dtype != object:
+        return from_table(x, keys, values, default).x
     if keys.dtype == object:
-        return x.call("text_lookup", keys=tuple(keys))
-    table = constant(x.node, keys, x.dtype)
-    wide = x.call("unsqueeze", axes=(-1,))
-    same = wide.equals(table)
-    if x.dtype.is_float:
-        same = same.call("logical_or", wide.call("isnan") & table.call("isnan"))
-    found = same.to("int32")
-    place = found.call("argmax", axis=-1, keepdims=False).to(INT64)
-    known = found.call("reduce_max", axes=(-1,), keepdims=False) > 0
-    return known.choose(place, place * 0 - 1)
-
-
-def _from_table(places: Traced, values: Array, default: Array) -> Result:
-    """The values at the positions; ``default`` at -1."""
+        places = x.call("text_lookup", keys=tuple(keys))
+    else:
+        places = from_table(x, keys, np.arange(keys.size), np.array(-1))
     if values.dtype == object:
         return selected(places, values.tolist(), str(default.reshape(-1)[0]))
-    node = places.node
-    found = constant(node, values, DType(values.dtype)).call("gather", places.call("maximum", 0), axis=0)
-    return (places > -1).choose(found, constant(node, default.reshape(()), found.dtype)).x
+    found = constant(x.node, values, DType(values.dtype)).call("gather", places.call("maximum", 0), axis=0)
+    return (places > -1).choose(found, constant(x.node, default.reshape(()), found.dtype)).x
 
 
 def _label_encoder(node: Node) -> Result:
@@ -115,7 +106,7 @@ def _label_encoder(node: Node) -> Result:
         default = np.array(
             node.integer("default_int64", -1) if whole else node.real("default_float", -0.0), values.dtype
         )
-    return _from_table(_places(x, keys), values, default)
+    return _from_table(x, keys, values, default)
 
 
 def _categories(node: Node) -> Result:
@@ -123,8 +114,8 @@ def _categories(node: Node) -> Result:
     x = operand(node, 0)
     numbers, words = np.array(node.integers("cats_int64s"), np.int64), np.array(node.texts("cats_strings"), object)
     if x.dtype.kind == "string":
-        return _from_table(_places(x, words), numbers, np.array(node.integer("default_int64", -1)))
-    return _from_table(_places(x, numbers), words, np.array(node.text("default_string", "_Unused"), object))
+        return _from_table(x, words, numbers, np.array(node.integer("default_int64", -1)))
+    return _from_table(x, numbers, words, np.array(node.text("default_string", "_Unused"), object))
 
 
 def _imputer(node: Node) -> Result:
