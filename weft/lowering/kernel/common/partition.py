@@ -32,8 +32,8 @@ from weft.expr.prove import Facts
 from weft.expr.visit import uses_var
 from weft.lowering.kernel.common.context import below_zero, between, facts_of, forms_of, inside
 from weft.support.dtypes import INDEX
-from weft.tir.nodes import Allocate, Block, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
-from weft.tir.visit import children, expressions, postorder, walk
+from weft.tir.nodes import Allocate, Block, Buffer, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
+from weft.tir.visit import children, expressions, loads, postorder, walk
 
 MAX_ADDED_STORES = 1500
 """Limit on the stores that copies made by splitting may add to a program. An unrolled store counts once per
@@ -146,15 +146,21 @@ def _plain(s: For, state: _State, *least: Expr) -> Stmt:
 def _first_lanes(s: For, body: Stmt, facts: Facts) -> int | None:
     """If a guard admits only the first lanes of a vectorized loop, and these fill one or two whole vectors: the number
     of these lanes. The vectors then need no mask, and results passed between them need no memory. None for all other
-    loops."""
+    loops. Sums in registers are one vector: two would be twice as many as the schedule counted."""
     if not isinstance(body, If) or body.otherwise is not None or not isinstance(s.extent, Const):
         return None
     forms = list(forms_of(body.condition))
     parts = facts.linear(forms[0], s.var) if len(forms) == 1 else None
     if parts is None or parts[0] != {s.var: -1} or not isinstance(parts[1], Const) or s.start != Const(0):
         return None
-    count = int(parts[1]) + 1
-    return count if 0 < count < int(s.extent) and count % MIN_UNMASKED_LANES == 0 and count.bit_count() <= 2 else None
+    count, most = int(parts[1]) + 1, 1 if _uses_registers(body) else 2
+    fills = count % MIN_UNMASKED_LANES == 0 and count.bit_count() <= most
+    return count if 0 < count < int(s.extent) and fills else None
+
+
+def _uses_registers(s: Stmt) -> bool:
+    used = [*(x.buffer for x in walk(s) if isinstance(x, Store)), *(e.source for e in loads(s))]
+    return any(isinstance(b, Buffer) and b.scope == "register" for b in used)
 
 
 # -- splitting -------------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from weft.expr.nodes import Binary, Const, Expr, Select, Var, integer, make
 from weft.expr.prove import Facts
 from weft.expr.visit import variables_of
 from weft.lowering.kernel.common.masks import folded as without_masks
+from weft.lowering.kernel.common.masks import uniform
 from weft.lowering.kernel.common.partition import is_empty, weigh
 from weft.support.dtypes import INDEX
-from weft.tir.nodes import For, If, Program, Seq, Stmt, seq
+from weft.tir.nodes import For, If, Program, Seq, Stmt, Store, seq
 from weft.tir.visit import children, map_expressions, with_children
 
 MAX_UNROLLED_STORES = 1024
@@ -66,6 +67,8 @@ class _Unroller:
             if isinstance(s, If) and isinstance(s.condition, Const):
                 chosen = s.then if s.condition.value else s.otherwise
                 return Seq(()) if chosen is None else self.visit(chosen, at)
+            if isinstance(s, Store) and s.mask is not None and (known := uniform(s.mask)) is not None:
+                return replace(s, mask=None) if known else Seq(())
         parts = children(s)
         if not parts:
             return s

@@ -20,7 +20,7 @@ from weft.expr.linear import ONE
 from weft.expr.nodes import Binary, Cast, Const, Expr, Load, Not, Ramp, Select, Var
 from weft.expr.visit import collect, free_vars
 from weft.tir.nodes import Allocate, Buffer, For, Let, Program, Stmt, Store
-from weft.tir.visit import expressions, loads, map_expr, transform, walk
+from weft.tir.visit import expressions, map_expr, map_expressions, transform, walk
 
 _Place: TypeAlias = tuple[int, int]
 """The first element and the number of lanes of a vector in a buffer."""
@@ -58,13 +58,14 @@ class _Accesses:
         known.open |= seen or known.mask is not mask
 
     def whole(self, bound: frozenset[Var]) -> set[_Place]:
-        """The vectors that may be accessed without their masks, which must not change while the buffer lives."""
+        """The vectors that may be accessed without their masks, which must not change while the buffer lives. Those in
+        registers may end beyond the buffer."""
         size = self.buffer.shape[0]
         if self.other or len(self.buffer.shape) != 1 or not isinstance(size, Const):
             return set()
         ordered = sorted(self.vectors)
         apart = all(a + n <= b for (a, n), (b, _) in pairwise(ordered))
-        if not apart or not ordered or sum(ordered[-1]) > int(size):
+        if not apart or not ordered or (sum(ordered[-1]) > int(size) and self.buffer.scope != "register"):
             return set()
         masked = {p: v.mask for p, v in self.vectors.items() if not v.open and v.mask is not None}
         return {p for p, mask in masked.items() if not bound.intersection(free_vars(mask)) and not collect(mask, Load)}
@@ -94,7 +95,11 @@ def _filled(s: Allocate) -> Stmt | None:
             for e in expressions(x):
                 _note_loads(found, e, frozenset())
     places = found.whole(bound)
-    return replace(s, body=_without_masks(s.body, s.buffer, places)) if places else None
+    if not places:
+        return None
+    end, size = max(map(sum, places)), s.buffer.shape[0]
+    grown = s.buffer.replace(shape=(Const(end),)) if isinstance(size, Const) and int(size) < end else s.buffer
+    return replace(s, buffer=grown, body=_without_masks(s.body, s.buffer, grown, places))
 
 
 def _note_loads(found: _Accesses, e: Expr, quiet: frozenset[Load]) -> None:
@@ -121,17 +126,19 @@ def _lane_by_lane(value: Expr, mask: Expr) -> frozenset[Load]:
     return frozenset(alone - others)
 
 
-def _without_masks(root: Stmt, buffer: Buffer, places: set[_Place]) -> Stmt:
+def _without_masks(root: Stmt, buffer: Buffer, made: Buffer, places: set[_Place]) -> Stmt:
+    """``root`` with ``made`` in place of ``buffer``, and without the masks of accesses to ``places``."""
+    memo: dict[Expr, Expr] = {}
+
     def load(e: Expr) -> Expr | None:
-        if isinstance(e, Load) and e.source is buffer and _place(e.indices) in places:
-            return Load(e.source, e.indices)
-        return None
+        if not isinstance(e, Load) or e.source is not buffer:
+            return None
+        return Load(made, e.indices, None if _place(e.indices) in places else e.mask)
 
     def store(s: Stmt) -> Stmt | None:
-        if not isinstance(s, Store):
-            return None
-        value = map_expr(s.value, load) if any(e.source is buffer for e in loads(s)) else s.value
-        mask = None if s.buffer is buffer and _place(s.indices) in places else s.mask
-        return None if value is s.value and mask is s.mask else replace(s, value=value, mask=mask)
+        s = map_expressions(s, lambda e: map_expr(e, load, memo))
+        if not isinstance(s, Store) or s.buffer is not buffer:
+            return s
+        return replace(s, buffer=made, mask=None if _place(s.indices) in places else s.mask)
 
     return transform(root, store)

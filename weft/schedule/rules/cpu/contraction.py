@@ -56,6 +56,8 @@ MAX_FETCHED_ROW_TILES = 64
 """Limit on the row tiles for which prefetching a panel is faster: with more, copying takes little of the time."""
 MIN_FETCHED_PANELS = 8
 """Fewest panels for each core with which a core computes whole panels, so that it can prefetch the next one."""
+MIN_MASKED_LANES = 8
+"""Fewest lanes of vectors whose machines load and store some of them only, by a mask."""
 MIN_PART_ROWS = 16
 """Smallest known divisor of a symbolic number of rows for which a register tile is chosen."""
 
@@ -521,7 +523,14 @@ class Tiling:
         extent = static_extent(self.roles.vector)
         if extent is None:
             return False
-        return extent <= self.lanes or (extent < self.tile.columns * self.lanes and extent % self.lanes != 0)
+        if extent > self.lanes and (extent >= self.tile.columns * self.lanes or extent % self.lanes == 0):
+            return False
+        return not self._is_ragged(extent)
+
+    def _is_ragged(self, extent: int | None) -> bool:
+        """Whether so many elements end in what would be several short vectors, each with sums of its own. The last
+        vector is then whole, and what follows the end is masked. Narrow machines have no masks for this."""
+        return extent is not None and self.lanes >= MIN_MASKED_LANES and (extent % self.lanes).bit_count() > 1
 
     def _inner(self) -> None:
         """Order the contraction's own loops: the reduction outside, the unrolled tile inside."""
@@ -530,9 +539,13 @@ class Tiling:
         reduce, pair = self._reduction(own)
         vector = own.pop(roles.vector)
         columns: list[LoopRef] = []
-        if roles.columns is roles.vector and self.tile.columns > 1 and not self._one_piece():
+        ragged = self._is_ragged(self.context.extent(vector))
+        if ragged or (roles.columns is roles.vector and self.tile.columns > 1 and not self._one_piece()):
             column, vector = s.split(vector, factors=(None, self.lanes))
             columns.append(column)
+            row = len(self.view.output.indices) - 2
+            if ragged and row >= 0:  # the lanes beyond the end of a row of sums are its own
+                s.storage_align(self.block, 0, row, self.lanes, 0)
         elif roles.columns is not None and roles.columns in own:
             columns.append(own[roles.columns])
         tiled = (roles.lines, roles.rows) if self.tile.lines > 1 else (roles.rows,)
