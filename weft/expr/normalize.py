@@ -26,14 +26,14 @@ from weft.expr.affine import (
 )
 from weft.expr.folds import members
 from weft.expr.match import RuleTable
-from weft.expr.nodes import Binary, Call, Const, Expr, Not, Select, Var, fold
+from weft.expr.nodes import Binary, Call, Const, Expr, Load, Not, Select, Var, fold
 from weft.expr.operators import COMPARISONS
 from weft.expr.rules.division import DIVISION_RULES
 from weft.expr.rules.logic import LOGIC_RULES, NEGATED
 from weft.expr.rules.values import VALUE_RULES
 from weft.expr.rules.vectors import simplify_lanes
 from weft.expr.solver import Assumptions, Key, Solver
-from weft.expr.visit import conditions_of, variables_of
+from weft.expr.visit import conditions_of, outer_unknowns, unknowns_of
 from weft.support.dtypes import BOOL, INDEX
 
 TRUE: Final = Const(True, BOOL)
@@ -64,12 +64,13 @@ class Normalizer:
         self.ring = ring
         self._parent = parent
         self._about: frozenset[Expr] = frozenset()
-        self._mentioned: dict[Expr, frozenset[Var]] = {} if parent is None else parent._mentioned
+        self._mentioned: dict[Expr, frozenset[Expr]] = {} if parent is None else parent._mentioned
         self.solver = Solver(ring, state)
         self.memo: dict[Expr, Expr] = {}
         self._divisions: dict[tuple[Key, Key, bool], Poly] = {}
         self._contexts: dict[Expr, Normalizer] = {}
         self._told: dict[Expr, frozenset[Expr] | None] = {}
+        self._loads: dict[Expr, bool] = {} if parent is None else parent._loads
         self._asked: dict[Expr, frozenset[Expr]] = {} if parent is None else parent._asked
         self._depth: int = 0 if parent is None else parent._depth + 1
         self._work: _Work = _Work() if parent is None else parent._work
@@ -106,7 +107,7 @@ class Normalizer:
         if found is None:
             found = Normalizer(self.ring, self.solver.state.copy(), self)
             found.assume(condition)
-            found._about = variables_of(condition, self._mentioned)
+            found._about = outer_unknowns(condition)
             self._contexts[condition] = found
         return found
 
@@ -117,9 +118,6 @@ class Normalizer:
         found = memo.get(e)
         if found is not None:
             return found
-        if self._parent is not None and self._about and self._about.isdisjoint(variables_of(e, self._mentioned)):
-            made = memo[e] = self._parent.simplify(e)  # independent of the condition: shared with the parent
-            return made
         if self._work.left is None:
             self._work.left = _MAX_CONTEXT_WORK
             try:
@@ -129,12 +127,15 @@ class Normalizer:
         return self._simplify(e)
 
     def _simplify(self, e: Expr) -> Expr:
-        memo, depth, work = self.memo, self._depth, self._work
+        memo, depth, work, parent, about = self.memo, self._depth, self._work, self._parent, self._about
         stack = [e]
         while stack:
             node = stack[-1]
             if node in memo:
                 stack.pop()
+                continue
+            if parent is not None and about and about.isdisjoint(unknowns_of(node, self._mentioned)):
+                memo[node] = parent.simplify(node)  # independent of the condition: shared with the parent
                 continue
             waiting = [c for c in self._parts(node) if c not in memo]
             if waiting:
@@ -157,7 +158,9 @@ class Normalizer:
                 return (node.condition,)
             if isinstance(condition, Const):
                 return (node.then if condition.value else node.otherwise,)
-            return () if self._tells(condition) is None else (node.then, node.otherwise)
+            if self._tells(condition) is None and not self._is_about_loads(condition):
+                return ()
+            return node.then, node.otherwise
         if not is_arithmetic(node):
             return node.children
         leaves: list[Expr] = []
@@ -190,11 +193,19 @@ class Normalizer:
         condition = self.memo[node.condition]
         if isinstance(condition, Const):
             return self.memo[node.then if condition.value else node.otherwise]
-        told = self._tells(condition)
-        then = (self.under(condition) if self._matters(told, node.then) else self).simplify(node.then)
-        fails = self._matters(told, node.otherwise)
-        otherwise = (self.under(self.simplify(Not(condition))) if fails else self).simplify(node.otherwise)
+        told, then, otherwise = self._tells(condition), node.then, node.otherwise
+        if self._is_about_loads(condition):  # a condition in normal form mentions loads in normal form
+            then, otherwise = self.memo[then], self.memo[otherwise]
+        then = (self.under(condition) if self._matters(told, then) else self).simplify(then)
+        fails = self._matters(told, otherwise)
+        otherwise = (self.under(self.simplify(Not(condition))) if fails else self).simplify(otherwise)
         return self.local(Select(condition, then, otherwise))
+
+    def _is_about_loads(self, condition: Expr) -> bool:
+        found = self._loads.get(condition)
+        if found is None:
+            found = self._loads[condition] = any(type(u) is Load for u in outer_unknowns(condition))
+        return found
 
     def _tells(self, condition: Expr) -> frozenset[Expr] | None:
         """The conditions that are known where ``condition`` (in normal form) holds or fails: none if the limit of work

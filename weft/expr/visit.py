@@ -61,6 +61,36 @@ def variables_of(e: Expr, known: dict[Expr, frozenset[Var]]) -> frozenset[Var]:
     return bottom_up(e, known, inside)
 
 
+def unknowns_of(e: Expr, known: dict[Expr, frozenset[Expr]]) -> frozenset[Expr]:
+    """The variables and the loads in ``e``, those in the indices of loads too. Results are cached in ``known``, for
+    callers that ask about many parts of one whole."""
+
+    def inside(node: Expr) -> frozenset[Expr]:
+        if type(node) is Var:
+            return frozenset((node,))
+        parts = {known[c] for c in node.children}
+        found = parts.pop() if len(parts) == 1 else frozenset[Expr]().union(*parts)
+        return found | {node} if type(node) is Load else found
+
+    return bottom_up(e, known, inside)
+
+
+def outer_unknowns(e: Expr) -> frozenset[Expr]:
+    """The variables and the loads in ``e``, without those in the indices of loads."""
+    found: dict[Expr, None] = {}
+    seen = {e}
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        if type(node) in (Var, Load):
+            found[node] = None
+            continue
+        new = [c for c in node.children if c not in seen]
+        seen.update(new)
+        stack += new
+    return frozenset(found)
+
+
 def conditions_of(e: Expr, known: dict[Expr, frozenset[Expr]]) -> frozenset[Expr]:
     """The expressions of dtype BOOL in ``e``, without constants. Results are cached in ``known``."""
 

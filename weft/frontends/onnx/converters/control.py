@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.frontends.common.problems import Malformed, NeedsValue, Unsupported
 from weft.frontends.onnx.converters.computed_axes import require
+from weft.frontends.onnx.converters.joins import joined
 from weft.frontends.onnx.converters.loops import bound_by, branches, either, loop, scan, tuple_of_way
 from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.converters.slicing import Cut, cut, split_sizes
@@ -320,7 +321,7 @@ def _concat_from_sequence(node: Node) -> Result:
         raise Malformed("the sequence is empty")
     if node.flag("new_axis"):
         return stacked(node, items, node.axis(items[0].tensor.rank + 1))
-    return node.call("concat", *items, axis=node.axis(items[0].tensor.rank))
+    return joined(node, items, node.axis(items[0].tensor.rank))
 
 
 def _split_to_sequence(node: Node) -> Result:

@@ -25,6 +25,7 @@ from weft.frontends.onnx.converters.computed_axes import (
 )
 from weft.frontends.onnx.converters.elementwise import cast_to
 from weft.frontends.onnx.converters.index_range import index_tuples, indices
+from weft.frontends.onnx.converters.joins import joined
 from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.converters.selection import SELECTION, runtime_range, runtime_shape
 from weft.frontends.onnx.converters.slicing import Cut, cut
@@ -141,7 +142,7 @@ def _concat(node: Node) -> Result:
     full = [x for x in operands if not (x.tensor.rank == 1 and x.tensor.shape == (0,))]
     if len(full) == 1:
         return full[0]
-    return node.call("concat", *(full or operands[:1]), axis=axis)
+    return joined(node, full or operands[:1], axis)
 
 
 # --- repetition --------------------------------------------------------------------------------------------
