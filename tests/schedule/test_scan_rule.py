@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from kernel_runner import run_program
 
 from weft import te
-from weft.expr.nodes import Const, Expr, Var
+from weft.expr.evaluate import evaluate
+from weft.expr.nodes import Call, Const, Expr, Load, Var
 from weft.graph.types import TensorType
 from weft.lowering.kernel.cpu.passes import CPU_PASSES
 from weft.lowering.te_to_tir import te_to_tir
@@ -17,7 +19,7 @@ from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
 from weft.schedule.rules.cpu import default_schedule
 from weft.target import Target
-from weft.tir.nodes import Allocate, For, Program
+from weft.tir.nodes import Allocate, Evaluate, For, Program
 from weft.tir.visit import blocks, walk
 
 TARGET = Target("cpu")
@@ -119,3 +121,54 @@ def test_columns_that_mix_are_computed_completely_before_they_are_read() -> None
     for t in range(1, 64):
         expected[:, t] += expected[::-1, t - 1]
     np.testing.assert_array_equal(run_program(default_schedule(program, TARGET).program, [x])[0], expected)
+
+
+def asked_for(program: Program) -> dict[str, list[tuple[int, ...]]]:
+    """The elements that the first iteration of the outermost loop prefetches, by buffer."""
+    kernel = tir_to_kernel(default_schedule(program, TARGET).program, TARGET)
+    found: dict[str, list[tuple[int, ...]]] = {}
+    for wish in walk(kernel.body):
+        if not isinstance(wish, Evaluate) or not isinstance(wish.value, Call) or "prefetch" not in wish.value.name:
+            continue
+        place = wish.value.args[0]
+        assert isinstance(place, Load)
+        around = [x for x in walk(kernel.body) if isinstance(x, For) and any(y is wish for y in walk(x.body))]
+        inner = [range(int(x.start.value), int(x.start.value) + int(x.extent.value)) for x in around[1:]]  # type: ignore[attr-defined]
+        for at in itertools.product(*inner):
+            values = dict(zip((x.var for x in around), (0, *at), strict=True))
+            found.setdefault(place.source.name, []).append(tuple(int(evaluate(i, values)) for i in place.indices))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((65536, 128), "int64"), ((1024, 64, 256), "float32"), ((40000, 200), "float32")]
+)
+@pytest.mark.parametrize("attrs", [{}, {"exclusive": True, "reverse": True}])
+def test_rows_of_the_next_strip_are_fetched(shape: tuple[int, ...], dtype: str, attrs: dict[str, Any]) -> None:
+    """Rows that take turns, in memory: all lines of the next ones are asked for, and few of them twice."""
+    asked = asked_for(sums(shape, dtype, **attrs))
+    width, rows = shape[-1], 8 if dtype == "int64" else min(TARGET.cpu.lanes(32), 16)
+    line = 64 // np.dtype(dtype).itemsize
+    assert len(asked) == 2
+    for places in asked.values():
+        lines = {(at // width, at % width // line) for (at,) in places}
+        assert {row for row, _ in lines} >= set(range(rows, 2 * rows))
+        assert len(lines) >= rows * (width // line - 1) and len(places) <= 1.3 * rows * -(-width // line)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((64, 96), -1), ((3, 40, 50), 1)])
+def test_rows_in_the_cache_are_not_fetched(shape: tuple[int, ...], axis: int) -> None:
+    assert not asked_for(sums(shape, axis=axis))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((1024, 64, 128), "float32"), ((512, 8, 4, 128), "int64"), ((N, 64, 128), "float32")]
+)
+def test_pieces_of_one_long_row(shape: tuple[Any, ...], dtype: str) -> None:
+    """All axes but that of the steps are one row: a step reads long pieces of it, not one short row of many."""
+    made = default_schedule(sums(shape, dtype, axis=0), TARGET).program
+    inside = [x for x in walk(made.body) if isinstance(x, For) and x.annotations.get("grain") is None]
+    step = next(b for b in blocks(made.body) if b.name.endswith("step"))
+    around = [x for x in inside if any(b is step for b in blocks(x.body))]
+    elements = np.prod([int(x.extent.value) for x in around if isinstance(x.extent, Const)][-3:])
+    assert elements * np.dtype(dtype).itemsize >= 4096

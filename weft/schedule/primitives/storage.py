@@ -45,19 +45,20 @@ def prefetch(state: State, loop: LoopRef, buffer: str, distance: int, within: Lo
     """Prefetch the elements of ``buffer`` that the loop reads ``distance`` iterations later into the cache.
 
     ``within`` is a loop inside ``loop`` (S040). Each of its iterations then prefetches an equal share of the elements
-    that the later iteration reads first, into the second-level cache: for example a panel of weights that all rows are
-    multiplied with, or one that is copied before. If the loops in between have open extents, their first iterations
+    that the later iteration reads or writes first, into the second-level cache: for example a panel of weights that all
+    rows are multiplied with, or one that is copied before. If the loops in between have open extents, their first iterations
     prefetch all of it.
 
     Annotates the loop with ``prefetch = ((buffer name, distance), …)``, or with ``prefetch_shares`` and the loop inside
     with ``prefetch_share = (buffer name, …)``.
     """
     found = state.loop(loop)
-    read = {r.buffer.name for b in state.tree.blocks_under(found.body) for r in b.reads}
-    if buffer not in read:
-        raise state.refuse(
-            "S040", f"nothing below '{loop.name}' reads '{buffer}'", at=found, hint="one of " + ", ".join(sorted(read))
-        )
+    below = list(state.tree.blocks_under(found.body))
+    read = {r.buffer.name for b in below for r in b.reads}
+    usable = read if within is None else read | {w.buffer.name for b in below for w in b.writes}
+    if buffer not in usable:
+        what, hint = "reads" if within is None else "accesses", "one of " + ", ".join(sorted(usable))
+        raise state.refuse("S040", f"nothing below '{loop.name}' {what} '{buffer}'", at=found, hint=hint)
     if within is None:
         annotate(state, loop, "prefetch", (*found.annotations.get("prefetch", ()), (buffer, distance)))
         return

@@ -12,7 +12,7 @@ from weft.expr.linear import simplify_index
 from weft.expr.nodes import Call, Const, Expr, Load, Var, index, minimum
 from weft.expr.visit import occurs
 from weft.support.dtypes import INT32
-from weft.tir.nodes import Evaluate, For, Program, Stmt, seq
+from weft.tir.nodes import Evaluate, For, Program, Stmt, Store, seq
 from weft.tir.visit import children, expressions, loops_around, postorder, substitution, transform, walk
 
 MAX_UNROLLED_PLACES = 64
@@ -64,32 +64,37 @@ def _in_shares(loop: For, buffer: str, distance: int) -> Stmt:
         if isinstance(s, For) and buffer in s.annotations.get("prefetch_share", ()):
             loops = [*loops_around(loop.body, s), s]
             load, around = _first_read(s.body, buffer, loops) or anywhere
-            asked = [substitution({loop.var: later, **at})(load) for at in _share(around, loops)]
+            asked = [substitution({loop.var: later, **at})(load) for at in _share(load, around, loops)]
             marked[s] = replace(s, body=seq(*(_asked(e, "prefetch_l2") for e in asked), s.body))
     return transform(loop.body, marked.get)
 
 
 def _first_read(body: Stmt, buffer: str, outside: list[For]) -> tuple[Load, list[For]] | None:
-    """The first load of ``buffer`` in ``body``, and those of the loops around it, from ``outside`` on, along which it
-    moves."""
+    """The first load of ``buffer`` in ``body``, or what the first store there writes, and those of the loops around it,
+    from ``outside`` on, along which it moves."""
     for s in walk(body):
-        for e in postorder(*expressions(s)):
-            if isinstance(e, Load) and e.source.name == buffer and not isinstance(s, Evaluate):
-                around = [*outside, *loops_around(body, s)]
-                return Load(e.source, e.indices), [v for v in around if any(occurs(v.var, i) for i in e.indices)]
+        if isinstance(s, Evaluate):
+            continue
+        found = [e for e in postorder(*expressions(s)) if isinstance(e, Load) and e.source.name == buffer]
+        if isinstance(s, Store) and s.buffer.name == buffer:
+            found.append(Load(s.buffer, s.indices))
+        for e in found[:1]:
+            around = [*outside, *loops_around(body, s)]
+            return Load(e.source, e.indices), [v for v in around if any(occurs(v.var, i) for i in e.indices)]
     return None
 
 
-def _share(around: list[For], loops: list[For]) -> list[dict[Var, Expr]]:
-    """The values of the loops ``around`` a load that one iteration of the innermost of ``loops`` prefetches.
+def _share(load: Load, around: list[For], loops: list[For]) -> list[dict[Var, Expr]]:
+    """The values of the loops ``around`` ``load`` that one iteration of the innermost of ``loops`` prefetches.
 
     Loops that are in both lists keep their values. So where the prefetch stands in a loop that the load moves along,
     the address moves by a constant, as that of the load does. The other loops count: of T iterations, iteration n
-    prefetches element n · E / T of E (a whole vector is one element). If T is open, it prefetches element n.
+    prefetches element n · E / T of E (a vector that is adjacent in memory is one element, and so are the steps of an
+    unrolled loop within a cache line). If T is open, it prefetches element n.
     """
     common = {v.var for v in around} & {v.var for v in loops}
     around, loops = ([v for v in part if v.var not in common] for part in (around, loops))
-    sizes = [1 if v.kind == "vectorized" or not isinstance(v.extent, Const) else int(v.extent.value) for v in around]
+    sizes = [int(v.extent.value) if isinstance(v.extent, Const) and not _is_together(load, v) else 1 for v in around]
     number, iterations, elements = index(0), 1, prod(sizes)
     for v in loops:
         number = number * v.extent + (v.var - v.start)
@@ -109,6 +114,18 @@ def _share(around: list[For], loops: list[For]) -> list[dict[Var, Expr]]:
             at = at // size
         found.append(where)
     return found
+
+
+def _is_together(load: Load, loop: For) -> bool:
+    """Whether what a load reads in all iterations of a loop is next to each other: a vector, or steps in one line."""
+    *outer, last = load.indices or (Const(0),)
+    if loop.kind not in ("vectorized", "unrolled") or any(occurs(loop.var, i) for i in outer):
+        return False
+    if loop.kind == "vectorized":
+        return True
+    step = simplify_index(substitution({loop.var: loop.var + 1})(last) - last)
+    bytes_read = int(loop.extent.value) * load.dtype.nbytes if isinstance(loop.extent, Const) else CACHE_LINE_BYTES + 1
+    return isinstance(step, Const) and abs(step.value) == 1 and bytes_read <= CACHE_LINE_BYTES
 
 
 def _ahead(loop: For, buffer: str, distance: int) -> list[Expr]:

@@ -16,6 +16,8 @@ from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.common.work import pieces_of, work_of, worth_parallel
+from weft.schedule.rules.cpu.elementwise import contiguous_suffix
+from weft.tir.nodes import Buffer
 from weft.tir.visit import blocks as blocks_below
 
 VECTORS_IN_FLIGHT = 2
@@ -46,6 +48,9 @@ def schedule_recurrence(context: Context, block: BlockRef) -> bool:
         return False
     alone = sum(1 for _ in blocks_below(context.loop(loops[0]))) == 1
     if alone and steps_column_by_column(view):
+        row = min(contiguous_suffix(view), len(view.spatial))
+        if row > 1:  # pieces of one long row, not of many short ones
+            loops[-row:] = [context.fuse(loops[-row:])]
         loops = _in_strips(context, view, loops, lanes)
     context.vectorize(loops[-1], lanes, VECTORS_IN_FLIGHT)
     context.done.add(block.name)
@@ -75,8 +80,8 @@ def _in_strips(context: Context, view: View, loops: list[LoopRef], lanes: int) -
     step, vectors = VECTORS_IN_FLIGHT, MAX_STRIP_VECTORS
     if extent is not None:
         vectors = min(vectors, max(step, extent // (lanes * wanted * step) * step))
-    if _exceeds_cache(context, view):
-        vectors = max(vectors, _strip_bytes(context, view, wanted) // (lanes * view.output.buffer.dtype.nbytes))
+    if exceeds_l2(context, view.output.buffer):
+        vectors = max(vectors, _strip_bytes(context, view, extent, wanted) // (lanes * view.output.buffer.dtype.nbytes))
     if extent is None or extent >= 2 * lanes * vectors:
         width = context.choose(near(vectors, 2 * vectors), vectors)
         strips, last = s.split(last, factors=(None, lanes * width))
@@ -88,10 +93,10 @@ def _in_strips(context: Context, view: View, loops: list[LoopRef], lanes: int) -
     return [steps, last]
 
 
-def _strip_bytes(context: Context, view: View, most: int) -> int:
-    """The width of strips of data in memory: the fewest bytes a thread moves, counting what pieces of rows cost. Wider
-    ones if equal, which one thread reads faster."""
-    row = (static_extent(view.spatial[-1]) or EXTENT) * view.output.buffer.dtype.nbytes
+def _strip_bytes(context: Context, view: View, extent: int | None, most: int) -> int:
+    """The width of strips of a row of ``extent`` elements (None: open) of data in memory: the fewest bytes a thread
+    moves, counting what pieces of rows cost. Wider ones if equal, which one thread reads faster."""
+    row = (extent or EXTENT) * view.output.buffer.dtype.nbytes
     threads = min(most, context.target.cpu.cores)
     best, least = row, 1.0
     width = MIN_PIECE_BYTES
@@ -103,8 +108,8 @@ def _strip_bytes(context: Context, view: View, most: int) -> int:
     return best
 
 
-def _exceeds_cache(context: Context, view: View) -> bool:
-    """Whether the data is larger than the second-level cache, or may be."""
-    sizes = [static_extent(axis) for axis in view.block.iters]
-    known = math.prod(n for n in sizes if n is not None) * view.output.buffer.dtype.nbytes
+def exceeds_l2(context: Context, buffer: Buffer) -> bool:
+    """Whether a buffer is larger than the second-level cache, or may be."""
+    sizes = [getattr(d, "value", None) for d in buffer.shape]
+    known = math.prod(int(n) for n in sizes if n is not None) * buffer.dtype.nbytes
     return None in sizes or known > context.target.cpu.l2

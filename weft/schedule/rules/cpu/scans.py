@@ -27,7 +27,7 @@ from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.common.work import work_of
 from weft.schedule.rules.cpu.elementwise import MAX_TRANSPOSED_ROWS
-from weft.schedule.rules.cpu.recurrence import MAX_STRIP_VECTORS, VECTORS_IN_FLIGHT, steps_column_by_column
+from weft.schedule.rules.cpu.recurrence import MAX_STRIP_VECTORS, VECTORS_IN_FLIGHT, exceeds_l2, steps_column_by_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +74,44 @@ def schedule_scan(context: Context, block: BlockRef) -> bool:
     for (columns, inner), last in zip(nests, lane, strict=True):
         s.reorder(*columns, inner, last)
     around = [s.merge(*each) for each in zip(*(columns for columns, _ in nests), strict=True)]
-    if around:
-        context.parallelize(context.fuse(around), work)
+    strip = context.fuse(around) if around else None
+    if strip is not None:
+        context.parallelize(strip, work)
     for n, (_, inner) in enumerate(nests):
         if not by_rows:
             context.vectorize(lane[n], lanes, VECTORS_IN_FLIGHT)
-        elif n < 2:
-            _step_by_step(context, inner, lane[n], lanes)
-        else:
-            _row_by_row(context, inner, lane[n], lanes)
+            continue
+        arrange, each = (_row_by_row, block) if n == 2 else (_step_by_step, scan.step)
+        tiles = arrange(context, inner, lane[n], lanes)
+        if n and tiles is not None and strip is not None:
+            _fetch_rows(context, each, strip, tiles)
     context.done |= {scan.first.name, scan.step.name, block.name}
     return True
 
 
-def _step_by_step(context: Context, steps: LoopRef, lane: LoopRef, lanes: int) -> None:
-    """Lanes are rows; the steps of a tile are unrolled, so that their operands can be transposed in registers."""
-    s, extent = context.schedule, context.extent(steps)
+def _step_by_step(context: Context, steps: LoopRef, lane: LoopRef, lanes: int) -> LoopRef | None:
+    """Lanes are rows; the steps of a tile are unrolled, so that their operands can be transposed in registers. Returns
+    the loop over the tiles, if there are several."""
+    s, extent, tiles = context.schedule, context.extent(steps), None
     if extent is None or extent > lanes:
-        _, steps = s.split(steps, factors=(None, context.choose(near(lanes, MAX_TRANSPOSED_ROWS), lanes)))
+        tiles, steps = s.split(steps, factors=(None, context.choose(near(lanes, MAX_TRANSPOSED_ROWS), lanes)))
     s.unroll(steps)
     s.vectorize(lane)
+    return tiles
 
 
-def _row_by_row(context: Context, steps: LoopRef, rows: LoopRef, lanes: int) -> None:
-    """Lanes are steps; the rows of a tile are unrolled."""
-    s, extent = context.schedule, context.extent(steps)
+def _fetch_rows(context: Context, block: BlockRef, strip: LoopRef, tiles: LoopRef) -> None:
+    """Prefetch the rows of the next strip that ``block`` reads or writes, if they are in memory: the hardware's
+    prefetcher does not follow rows that take turns, several of which share a page."""
+    view, s = context.view(block), context.schedule
+    for buffer in dict.fromkeys(a.buffer for a in (*view.loads, view.output)):
+        if buffer in s.program.params and exceeds_l2(context, buffer):
+            s.prefetch(strip, buffer.name, 1, within=tiles)
+
+
+def _row_by_row(context: Context, steps: LoopRef, rows: LoopRef, lanes: int) -> LoopRef | None:
+    """Lanes are steps; the rows of a tile are unrolled. Returns the loop over the tiles, if there are several."""
+    s, extent, tiles = context.schedule, context.extent(steps), None
     if extent is None or extent > lanes:
         tiles, steps = s.split(steps, factors=(None, lanes))
         s.reorder(tiles, rows, steps)
@@ -106,6 +119,7 @@ def _row_by_row(context: Context, steps: LoopRef, rows: LoopRef, lanes: int) -> 
         s.reorder(rows, steps)
     s.unroll(rows)
     s.vectorize(steps)
+    return tiles
 
 
 def _scan_of(context: Context, reader: BlockRef) -> Scan | None:
