@@ -17,3 +17,5 @@ STRIP_ROWS: Final = 16
 """Rows of a strip of two contractions, if the number of rows is not known."""
 ROW_ELEMENTS: Final = 512
 """Elements of a row between two contractions, if its length is not known."""
+PICTURES: Final = 4
+"""Pictures of a batch, when it is decided whether stages of a convolution exchange their data through the cache."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.cost.assumed import PICTURES
 from weft.cost.caches import stays_in_l2
 from weft.cost.rates import Rates
 
@@ -11,13 +12,13 @@ stage and needs no additional memory."""
 _ELEMENT_BYTES = 4
 BAND_L2_PART = 2
 """A band and its transforms fill at most this part (one half) of the second-level cache."""
-STAGE_PASSES = 3
-"""Passes over the transformed data through memory if it does not stay in the cache: lines are read before they are
-written, written, and read."""
-MIN_L2_SIZES = 2
-"""Bands are used if the transformed data is more than this many times as large as the second-level cache."""
-MAX_WASTED_SHARE = 0.125
-"""The most rows that bands may compute in addition, because the last band is as high as the others."""
+FAR_WEIGHTS, NEAR_WEIGHTS = 3, 7
+"""Weights are at most so many times as large as a band, where they come from memory and where they stay in the cache:
+each band reads them again. Without bands the lines of the transformed data are read before they are written, written,
+and read."""
+MIN_FAR_SIZES, MIN_NEAR_SIZES = 2, 0.5
+"""Bands are used if the transformed data is more than this many times as large as the second-level cache, where the
+weights come from memory and where they stay in the cache. It also holds the picture and the padded one."""
 BANDS_OF_A_CORE = 2
 """Wanted number of bands for each core."""
 MIN_BUSY_SHARE = 0.75
@@ -40,22 +41,28 @@ def _weight_seconds(rates: Rates, weights: int) -> float:
     return _ELEMENT_BYTES * weights * (1 / rates.far_bytes)
 
 
-def band_rows(rows: int, images: int, row_bytes: int, weight_bytes: int, l2: int, cores: int) -> int | None:
+def band_rows(rows: int, images: int | None, row_bytes: int, weight_bytes: int, l2: int, cores: int) -> int | None:
     """The rows of patches in a band, of ``rows`` in each of ``images`` pictures, if one band after the other is
     transformed, multiplied and transformed back. None if it is faster to do each step for everything.
 
-    ``row_bytes``: one row before and after the products. Each band reads ``weight_bytes`` again; if these do not stay
-    in the second-level cache (``l2`` bytes), that must take less time than moving a band through memory. ``cores``
-    share the bands.
+    ``row_bytes``: one row before and after the products. Each band reads ``weight_bytes`` again, from the
+    second-level cache (``l2`` bytes) or from memory, which must take less time than moving a band between the steps.
+    ``cores`` share the bands. If the number of pictures is not known (None), :data:`PICTURES` decide whether the cache
+    holds everything, and a single one must keep the cores busy.
     """
-    most = l2 // BAND_L2_PART // row_bytes
-    if rows * images * row_bytes <= MIN_L2_SIZES * l2 or row_bytes > l2:
-        return None
-    most = max(1, min(most, rows * images // (BANDS_OF_A_CORE * cores)))
-    even = (n for n in range(min(most, rows), 0, -1) if -(-rows // n) * n <= (1 + MAX_WASTED_SHARE) * rows)
-    high = next(even)
-    bands = images * -(-rows // high)
-    if bands < MIN_BUSY_SHARE * cores * -(-bands // cores):
+    assumed, fewest = (PICTURES, 1) if images is None else (images, images)
+    most = max(1, min(l2 // BAND_L2_PART // row_bytes, rows * assumed // (BANDS_OF_A_CORE * cores)))
+    # The last patches of a band that reached beyond the last row would be those of the next picture: each band would
+    # then pad whole pictures.
+    heights = (n for n in range(min(most, rows), 0, -1) if rows % n == 0 and _busy(fewest * (rows // n), cores))
+    high = next(heights, None)
+    if high is None or row_bytes > l2:
         return None
     near = stays_in_l2(weight_bytes + high * row_bytes, l2)
-    return high if near or weight_bytes < STAGE_PASSES * high * row_bytes else None
+    weights, sizes = (NEAR_WEIGHTS, MIN_NEAR_SIZES) if near else (FAR_WEIGHTS, MIN_FAR_SIZES)
+    return high if rows * assumed * row_bytes > sizes * l2 and weight_bytes < weights * high * row_bytes else None
+
+
+def _busy(bands: int, cores: int) -> bool:
+    """Whether so many bands keep the cores busy for most of the time."""
+    return bands >= MIN_BUSY_SHARE * cores * -(-bands // cores)

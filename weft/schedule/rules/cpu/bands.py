@@ -35,8 +35,8 @@ from weft.tir.nodes import Buffer
 @dataclass(frozen=True, slots=True)
 class _Window:
     """``stages`` lead to the products (padding first, the transform last), ``back`` combines them. ``axis`` of ``back``
-    runs along the lines of the picture, ``period`` lines for each row of patches. Each of ``images`` pictures (1 if not
-    known) has ``rows`` rows of ``patches``, and one row takes ``row_bytes`` before and after the products."""
+    runs along the lines of the picture, ``period`` lines for each row of patches. Each of ``images`` pictures (None if
+    not known) has ``rows`` rows of ``patches``, and one row takes ``row_bytes`` before and after the products."""
 
     stages: tuple[BlockRef, ...]
     back: BlockRef
@@ -44,7 +44,7 @@ class _Window:
     period: int
     rows: int
     patches: int
-    images: int
+    images: int | None
     row_bytes: int
 
 
@@ -98,7 +98,7 @@ def _window_of(context: Context, block: BlockRef, view: View, roles: Roles) -> _
         return None
     axis, *others = (a for a in back.spatial if a in tiled)
     position = sum(_position_bytes(view, buffer, roles.rows) for buffer in (rows, view.output.buffer))
-    images = 1 if back.spatial[0] in tiled else static_extent(back.spatial[0]) or 1
+    images = 1 if back.spatial[0] in tiled else static_extent(back.spatial[0])
     patches = prod(sizes[a] for a in others)
     window = _Window(stages, readers[0], axis, tiled[axis], sizes[axis], patches, images, position * patches)
     return window if position else None
