@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
-from weft.expr.intrinsics import call
-from weft.expr.nodes import Call, Expr, index, make, select
+from weft.expr.folds import all_of, any_of
+from weft.expr.nodes import Call, Expr, logical_not, make, select
 from weft.graph.layout import follow_elementwise
 from weft.graph.operator import Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import ANY, NUMBER, Array, binary_cases, elementwise, number, read, to_bool
-from weft.support.dtypes import FLOAT64, INDEX, DType
+from weft.support.dtypes import FLOAT64, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,17 +193,25 @@ powers has rounded it."""
 
 
 def _whole_power(a: Expr, b: Expr) -> Expr:
-    """a to the power b by squaring, wrapping around as products do. For negative b the result is 0 unless a is 1 or
-    -1."""
-    made: Expr = index(1)
-    square = a
+    """a to the power b by squaring, wrapping around as products do, as an unsigned number of the width of a or a wider
+    one (of the dtype of sizes, products would be multiplied out). For negative b the result is 0 unless a is 1 or -1;
+    from 64 on the last bits decide: the sign of -1, the value of 1.
+
+    Factors are chosen by bits, and 0 is a factor too: a select reads its operands anew under its condition, so powers
+    in selects would be computed again for each bit."""
+    one = make("eq", a, number(1, a))
+    one = any_of(one, make("eq", a, number(-1, a))) if a.dtype.kind == "int" else one
+    hidden = all_of(make("ge", b, number(64, b)), make("eq", a, number(0, a)))
+    if b.dtype.kind == "int":
+        hidden = any_of(hidden, all_of(make("lt", b, number(0, b)), logical_not(one)))
+    wide = DType(f"uint{max(32, a.dtype.bits)}")
+    square, bits = te.cast(a, wide), te.cast(Call("bitand", (b, number(63, b)), b.dtype), wide)
+    made = select(hidden, number(0, square), number(1, square))
     for bit in range(6):
-        made = select(make("ne", call("bitand", call("shr", b, bit), 1), 0), made * square, made)
+        chosen = number(0, bits) - Call("bitand", (Call("shr", (bits, number(bit, bits)), wide), number(1, bits)), wide)
+        made = made * (Call("bitand", (square - 1, chosen), wide) + 1)
         square = square * square
-    large = select(make("eq", a, 0), index(0), made)  # from 64 on the low bits decide: the sign of -1, the value of 1
-    odd = make("ne", call("bitand", b, 1), 0)
-    below = select(make("eq", a, 1), index(1), select(make("eq", a, -1), select(odd, index(-1), index(1)), index(0)))
-    return select(make("lt", b, 0), below, select(make("ge", b, 64), large, made))
+    return made
 
 
 def _whole_power_reference(base: Array, exponent: Array) -> Array:
@@ -219,7 +227,7 @@ def _pow_compute(attrs: Attrs, out: TensorType, base: te.Tensor, exponent: te.Te
         if a.dtype.is_float:
             return Call("pow", (a, te.cast(b, a.dtype)), a.dtype)
         if not b.dtype.is_float:
-            return te.cast(_whole_power(te.cast(a, INDEX), te.cast(b, INDEX)), a.dtype)
+            return te.cast(_whole_power(a, b), a.dtype)
         power = Call("pow", (te.cast(a, FLOAT64), te.cast(b, FLOAT64)), FLOAT64)
         whole = te.round(power)
         return te.cast(select(te.abs(power - whole) < _WHOLE_POWER_TOLERANCE, whole, te.trunc(power)), a.dtype)
