@@ -66,6 +66,45 @@ WEFT_ALL_INSIDE(all_inside_32, int32_t, uint32_t)
 WEFT_ALL_INSIDE(all_inside_64, int64_t, uint64_t)
 #undef WEFT_ALL_INSIDE
 
+/* The same for elements in rows of `columns`, each with a range of its own: the ranges of as many blocks as there are columns
+   are laid out like the elements, and then begin again. */
+#define WEFT_ALL_IN_COLUMNS(name, type, whole)                                                        \
+    static bool name(const type *v, int64_t count, const type *low, const type *high, int columns) {  \
+        enum { BLOCK = 64 / sizeof(type) };                                                           \
+        whole least[MAX_RANK * BLOCK], most[MAX_RANK * BLOCK], outside[BLOCK] = {0}, any = 0;         \
+        for (int k = 0, column = 0; k < columns * BLOCK; k++, column = column + 1 < columns ? column + 1 : 0) \
+            least[k] = (whole)low[column], most[k] = (whole)high[column];                             \
+        int64_t n = 0;                                                                                \
+        int first = 0;                                                                                \
+        for (; n + BLOCK <= count; n += BLOCK, first = first + BLOCK < columns * BLOCK ? first + BLOCK : 0) \
+            for (int k = 0; k < BLOCK; k++)                                                           \
+                outside[k] |= ((whole)v[n + k] - least[first + k]) | (most[first + k] - (whole)v[n + k]); \
+        for (int k = 0; n + k < count; k++)                                                           \
+            any |= ((whole)v[n + k] - least[first + k]) | (most[first + k] - (whole)v[n + k]);        \
+        for (int k = 0; k < BLOCK; k++) any |= outside[k];                                            \
+        return any >> (8 * sizeof(type) - 1) == 0;                                                    \
+    }
+WEFT_ALL_IN_COLUMNS(all_in_columns_32, int32_t, uint32_t)
+WEFT_ALL_IN_COLUMNS(all_in_columns_64, int64_t, uint64_t)
+#undef WEFT_ALL_IN_COLUMNS
+
+enum { MIN_LAID_OUT = 64 }; /* elements for which it pays to lay out ranges */
+
+/* Whether 32-bit elements are certainly inside. */
+static bool certainly_inside_32(const int32_t *v, int64_t count, const int64_t *low, const int64_t *high, int columns) {
+    int32_t least[MAX_RANK], most[MAX_RANK];
+    for (int k = 0; k < columns; k++) {
+        const int64_t from = low[k] > INT32_MIN ? low[k] : INT32_MIN, to = high[k] < INT32_MAX ? high[k] : INT32_MAX;
+        if (from > to) return false;
+        least[k] = (int32_t)from, most[k] = (int32_t)to;
+    }
+    return columns == 1 ? all_inside_32(v, count, least[0], most[0]) : all_in_columns_32(v, count, least, most, columns);
+}
+
+static bool certainly_inside_64(const int64_t *v, int64_t count, const int64_t *low, const int64_t *high, int columns) {
+    return columns == 1 ? all_inside_64(v, count, low[0], high[0]) : all_in_columns_64(v, count, low, high, columns);
+}
+
 static int32_t fail_range(run *r, const instruction *i, int64_t at, int64_t column, int64_t found, int64_t low, int64_t high) {
     (void)weft_fail(r->error, WEFT_ERROR_RANGE, "an index is %lld where it must lie in %lld to %lld", (long long)found,
                     (long long)low, (long long)high);
@@ -88,13 +127,11 @@ int32_t weft_check_range(run *r, const instruction *i, int64_t at) {
     if (count < 0 || count > r->f->capacities[i->a] / width)
         return weft_fail_at(r, WEFT_ERROR_BOUNDS, i->a, at, "a range is checked outside its buffer");
     const char *from = r->f->pointers[i->a];
-    const bool aligned = (uintptr_t)from % (uintptr_t)width == 0;
-    if (aligned && columns == 1 && element == ELEMENT_SIGNED + 8 && all_inside_64((const int64_t *)from, count, low[0], high[0]))
+    const bool fast = (uintptr_t)from % (uintptr_t)width == 0 && columns > 0 && (columns == 1 || count >= MIN_LAID_OUT);
+    if (fast && element == ELEMENT_SIGNED + 8 && certainly_inside_64((const int64_t *)from, count, low, high, columns))
         return WEFT_OK;
-    if (aligned && columns == 1 && element == ELEMENT_SIGNED + 4) {
-        const int64_t least = low[0] > INT32_MIN ? low[0] : INT32_MIN, most = high[0] < INT32_MAX ? high[0] : INT32_MAX;
-        if (least <= most && all_inside_32((const int32_t *)from, count, (int32_t)least, (int32_t)most)) return WEFT_OK;
-    }
+    if (fast && element == ELEMENT_SIGNED + 4 && certainly_inside_32((const int32_t *)from, count, low, high, columns))
+        return WEFT_OK;
     int64_t n = find_outside(from, element, count, low, high, columns);
     if (n == count) return WEFT_OK;
     return fail_range(r, i, at, n % columns, read_element(from + n * width, element), low[n % columns], high[n % columns]);

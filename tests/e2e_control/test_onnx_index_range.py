@@ -121,6 +121,30 @@ def test_tuples_have_a_range_for_each_column(op: str) -> None:
                 f(X, np.array([[0, 0], bad]), *rest)
 
 
+@pytest.mark.parametrize("dtype", [INT32, INT64])
+@pytest.mark.parametrize("columns", [1, 2, 3, 5])
+def test_one_wrong_index_among_many_tuples(columns: int, dtype: int) -> None:
+    """Tuples are checked by vectors, into which three columns do not fit, and by ones the rest."""
+    sizes = (3, 7, 2, 1, 4)[:columns]
+    kind = np.int32 if dtype == INT32 else np.int64
+    ports = [("x", FLOAT, sizes), ("i", dtype, ["k", columns])]
+    exe = weft.compile(model([helper.make_node("GatherND", ["x", "i"], ["y"], name="nd")], ports, ["k"]))
+    x, rng = np.arange(np.prod(sizes), dtype=np.float32).reshape(sizes), np.random.default_rng(columns)
+    for count in (0, 1, 21, 22, 31, 33, 64, 77):
+        places = np.stack([rng.integers(-s, s, count) for s in sizes], 1).astype(kind)
+        places[: count // 2] = [[-s for s in sizes]]
+        places[count // 2 : count // 2 + 1] = [[s - 1 for s in sizes]]
+        np.testing.assert_array_equal(first(exe(x, places)), x[tuple(places.T)])
+        extremes = [int(np.iinfo(kind).min), int(np.iinfo(kind).max)]
+        for number in rng.permutation(places.size)[:12]:
+            row, column = divmod(int(number), columns)
+            for bad in (sizes[column], -sizes[column] - 1, *extremes):
+                wrong = places.copy()
+                wrong[row, column] = bad
+                with pytest.raises(weft.UserError, match=rf"an index is {bad} .* in -{sizes[column]} to"):
+                    exe(x, wrong)
+
+
 def test_computed_indices_are_checked() -> None:
     nodes = [helper.make_node("Add", ["i", "i"], ["j"]), helper.make_node("Gather", ["x", "j"], ["y"])]
     for f in both(model(nodes, [("x", FLOAT, ["n", 2]), ("i", INT64, ["k"])], ["k", 2])):
