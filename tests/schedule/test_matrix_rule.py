@@ -14,6 +14,7 @@ import pytest
 import tile_unit
 
 import weft
+from weft.expr.nodes import Var
 from weft.graph.build import constant, function, var
 from weft.graph.interpret import run as interpret
 from weft.graph.nodes import Call, Function, Module, call
@@ -179,7 +180,30 @@ def test_tiles_of_fewer_rows(shape: tuple[int, int, int], tiles: int) -> None:
 
 
 @imitated
-@pytest.mark.parametrize("shape", [(17, 32, 16), (17, 768, 64), (32, 33, 32), (32, 48, 32), (32, 64, 40), (1, 64, 64)])
+@pytest.mark.parametrize("weights", [True, False])
+def test_rows_and_columns_are_rounded_up(weights: bool) -> None:
+    agree(*product(17, 768, 64, weights), 2 * 4 * 24)
+    agree(*product(37, 64, 70, weights), 3 * 5 * 2)
+
+
+@imitated
+@pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 40])
+def test_any_number_of_rows(rows: int) -> None:
+    """Whole tiles of an open number of rows; what is beyond the end is computed from zeros and not stored."""
+    n, rng = Var("n"), np.random.default_rng(rows)
+    b, z = rng.integers(-128, 128, (64, 80)).astype(np.int8), var("z", (80,), "int32")
+    made = call(op("matmul"), [x := var("x", (n, 64), "uint8"), constant(b)], {"out_dtype": "int32"})
+    module = Module({"main": function([x, z], call(op("add"), [made, z]))})
+    values = [rng.integers(0, 256, (rows, 64)).astype(np.uint8), rng.integers(-9, 9, 80).astype(np.int32)]
+    results, counts = on_the_unit(module, values)
+    for result in results:
+        (got,) = result.values()
+        np.testing.assert_array_equal(got, values[0].astype(np.int32) @ b.astype(np.int32) + values[1])
+    assert counts.products == -(-rows // 16) * 5
+
+
+@imitated
+@pytest.mark.parametrize("shape", [(17, 32, 16), (16, 768, 63), (32, 33, 32), (32, 48, 32), (32, 64, 40), (1, 64, 64)])
 @pytest.mark.parametrize("weights", [True, False])
 def test_products_of_other_sizes(shape: tuple[int, int, int], weights: bool) -> None:
     agree(*product(*shape, weights), 0)
@@ -196,6 +220,11 @@ def test_products_of_other_sizes(shape: tuple[int, int, int], weights: bool) -> 
         ((32, 68, 32), 0),
         ((32, 63, 32), 0),
         ((32, 64, 40), 0),
+        ((17, 64, 64), 2 * 4),
+        ((131, 128, 80), 9 * 5 * 2),
+        ((34, 64, 64), 3 * 4),
+        ((33, 64, 131), 3 * 9),
+        ((17, 64, 131), 2 * 9),
     ],
 )
 @pytest.mark.parametrize("weights", [True, False])

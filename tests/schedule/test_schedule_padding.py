@@ -11,6 +11,7 @@ import weft
 from weft import te
 from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule
+from weft.support.errors import ScheduleError
 from weft.tir.interpret import run
 from weft.tir.text import to_text
 
@@ -86,3 +87,28 @@ def test_the_classic_notation() -> None:
     f = weft.build(s, [a, b, c])
     x, y = np.random.default_rng(0).random((13, 5), "float32"), np.random.default_rng(1).random((5, 9), "float32")
     np.testing.assert_allclose(f(x, y), x @ y, rtol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [24, 35])
+def test_panels_that_are_whole_are_not_copied(columns: int) -> None:
+    """Other indices may be of any form; what has elements for the whole domain is read where it lies."""
+    a, panels = te.placeholder((13, 6), name="A"), te.placeholder((-(-columns // 16), 3, 16, 2), name="B")
+    k, e = te.reduce_axis((0, 3), "k"), te.reduce_axis((0, 2), "e")
+    c = te.compute(
+        (13, columns), lambda i, j: te.sum(a[i, k * 2 + e] * panels[j // 16, k, j % 16, e], axis=[k, e]), name="C"
+    )
+    original = te_to_tir("p", [a, panels], [c])
+    s = Schedule(original)
+    made = s.pad_einsum("C", (8, 16, 1, 1))
+    assert {b.name for b in made} == {"A_pad", "C_crop"}
+    check(original, s.program)
+    with pytest.raises(ScheduleError, match="one variable for each index"):
+        Schedule(original).pad_einsum("C", (8, 128, 1, 1))
+
+
+def test_a_padded_sum_copies_operands_that_are_long_enough() -> None:
+    a, b = te.placeholder((4, 8), name="A"), te.placeholder((8, 4), name="B")
+    k = te.reduce_axis((0, 5), "k")
+    original = te_to_tir("p", [a, b], [te.compute((4, 4), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")])
+    with pytest.raises(ScheduleError, match="one variable for each index"):
+        Schedule(original).pad_einsum("C", (1, 1, 8))

@@ -21,6 +21,8 @@ def size(shape: Sequence[Dim]) -> int:
 PAIRED = "bfloat16"
 """The dtype whose products are packed in pairs along the sum (the instructions of CPUs add two at a time)."""
 BYTE_GROUP = 4
+BYTE_TILE = 64
+"""Depth of the tiles of bytes that matrix units multiply."""
 """How many products of bytes an instruction adds at a time."""
 GROUPS = {("bfloat16", "bfloat16"): 2, ("uint8", "int8"): BYTE_GROUP}
 """How many products along the sum an instruction adds at a time, by the dtypes of both operands."""

@@ -10,6 +10,8 @@ from weft.expr.folds import all_of
 from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO, linear, simplify_index
 from weft.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const, select
+from weft.expr.prove import Facts
+from weft.expr.visit import uses_var
 from weft.schedule.movement import emptied_loops, removed_root
 from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef
@@ -35,8 +37,9 @@ def pad_einsum(state: State, block: BlockRef, padding: tuple[int, ...]) -> tuple
         for i in 13, j in 9: C[i, j] = C_pad[i, j]
 
     The operands are copied and padded with zeros; the result is copied without its padding. Returns the copying blocks,
-    operands first. The block must be alone in its loop nest, and each index of its accesses must be one variable. A
-    padded reduction must be a sum of products, which zeros do not change (S073).
+    operands first. An operand that has elements for the whole padded domain, such as packed panels, is not copied. The
+    block must be alone in its loop nest, and an index of the other accesses in which a padded variable occurs must be
+    this variable alone. A padded reduction must be a sum of products, which zeros do not change (S073).
     """
     found = state.block(block)
     if len(padding) != len(found.iters) or any(p < 1 for p in padding):
@@ -57,10 +60,8 @@ def pad_einsum(state: State, block: BlockRef, padding: tuple[int, ...]) -> tuple
     after: list[Stmt] = []
     pads: list[str] = []
     crops: list[str] = []
-    for buffer, variables in _accesses(state, found, extents).items():
-        if not any(v in grown for v in variables):
-            continue
-        shape = tuple(rounded[v] for v in variables)
+    for buffer, variables in _accesses(state, found, extents, grown, rounded).items():
+        shape = tuple(n if v is None else rounded[v] for v, n in zip(variables, buffer.shape, strict=True))
         copies[buffer] = Buffer(state.fresh_buffer(f"{buffer.name}_pad"), shape, buffer.dtype)
         is_result = buffer is found.writes[0].buffer
         name = state.fresh_block(f"{buffer.name}_{'crop' if is_result else 'pad'}")
@@ -102,9 +103,19 @@ def _own_loops(state: State, block: Block) -> list[tuple[For, IterVar]]:
     return [(x, driven[x.var]) for x in around]
 
 
-def _accesses(state: State, block: Block, extents: Mapping[Var, Expr]) -> dict[Buffer, tuple[Var, ...]]:
-    """The variables that index each buffer of the block: one for each dimension, over its whole extent."""
-    found: dict[Buffer, tuple[Var, ...]] = {}
+def _accesses(
+    state: State,
+    block: Block,
+    extents: Mapping[Var, Expr],
+    grown: Mapping[Var, Expr],
+    rounded: Mapping[Var, Expr],
+) -> dict[Buffer, tuple[Var | None, ...]]:
+    """The padded variable that indexes each dimension of a buffer, over its whole extent (None: no padded variable),
+    for each buffer of the block that must be copied because any of them indexes it."""
+    facts, summed = Facts(), {it.var for it in block.iters if it.kind != IterVar.SPATIAL}
+    for v, n in rounded.items():
+        facts.bind(v, ZERO, n)
+    found: dict[Buffer, tuple[Var | None, ...]] = {}
     stores = [s for s in (block.init, block.body) if isinstance(s, Store)]
     places = [(s.buffer, s.indices) for s in stores]
     for e in postorder(*(s.value for s in stores)):
@@ -112,15 +123,22 @@ def _accesses(state: State, block: Block, extents: Mapping[Var, Expr]) -> dict[B
             assert isinstance(e.source, Buffer)
             places.append((e.source, e.indices))
     for buffer, indices in places:
-        variables = tuple(i for i in indices if isinstance(i, Var) and i in extents)
-        whole = len(set(variables)) == len(indices) and all(
-            _equal(extents[v], n) for v, n in zip(variables, buffer.shape, strict=False)
+        inside = all(facts.prove(i < n) for i, n in zip(indices, buffer.shape, strict=True))
+        if inside and not any(uses_var(i, [v for v in grown if v in summed]) for i in indices):
+            continue
+        variables = tuple(i if isinstance(i, Var) and i in grown else None for i in indices)
+        alone = [v for v in variables if v is not None]
+        rest = (i for i, v in zip(indices, variables, strict=True) if v is None)
+        whole = (
+            len(set(alone)) == len(alone)
+            and not any(uses_var(i, grown) for i in rest)
+            and all(v is None or _equal(extents[v], n) for v, n in zip(variables, buffer.shape, strict=True))
         )
         if not whole or found.setdefault(buffer, variables) != variables:
             raise state.refuse(
                 "S073", f"'{block.name}' does not access '{buffer.name}' at one variable for each index", at=block
             )
-    return found
+    return {buffer: variables for buffer, variables in found.items() if any(v is not None for v in variables)}
 
 
 def _check_body(state: State, block: Block, grown: Mapping[Var, Expr]) -> None:

@@ -23,7 +23,7 @@ from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.converters.windows import window
 from weft.frontends.onnx.node import Node, Result
 from weft.graph.nodes import Constant, GraphExpr
-from weft.ops.layouts import BYTE_GROUP
+from weft.ops.layouts import BYTE_GROUP, BYTE_TILE
 from weft.support.dtypes import FLOAT32, INT32, DType
 
 _SHIFT = 128
@@ -103,6 +103,8 @@ def _byte_product(node: Node, x: GraphExpr, w: GraphExpr, p: GraphExpr | None, q
         return None
     left, right = _shifted(node, x, p, "uint8"), _shifted(node, w, q, "int8")
     more = -depth % BYTE_GROUP
+    if more and -depth % BYTE_TILE <= depth // 8:  # as the operands are copied anyway
+        more = -depth % BYTE_TILE
     operands = [_longer(node, left.data, -1, more), _longer(node, right.data, -2, more)]
     total = Traced(node, node.call("matmul", *operands, out_dtype="int32"))
     if left.zero is not None:

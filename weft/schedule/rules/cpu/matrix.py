@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 from weft.cost import REFERENCE, Rates
 from weft.cost.matrix_tiles import tile_row_cycles, vector_row_cycles
-from weft.expr.affine import linear_form
+from weft.expr.affine import divisor, linear_form
 from weft.expr.iter_var import IterVar
+from weft.expr.nodes import Const
+from weft.expr.simplify import simplify
 from weft.expr.visit import occurs
 from weft.schedule.intrinsics.matrix_tiles import TileOfRows, tile_of_rows
 from weft.schedule.numbers import maximum, minimum
@@ -25,12 +27,19 @@ from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import divisors
 from weft.schedule.rules.cpu.contraction import Tiling, epilogue, paired
+from weft.schedule.rules.cpu.packing import packable
 from weft.schedule.rules.cpu.pairs import ProductGroup, group_of
 from weft.schedule.rules.cpu.roles import Roles, analyze, operands_of
 from weft.schedule.rules.cpu.tiles import RegisterTile
 
 SIDE = 16
 """Columns of a tile, limit on its rows, and groups of its depth."""
+MIN_PADDED_ROWS = 17
+"""Fewest rows that are rounded up to whole tiles."""
+MIN_WHOLE_HEIGHT = 8
+"""Fewest rows of equally high tiles that are better than tiles of 16 rows, the last of which is only filled in part."""
+MIN_PADDED_COLUMNS = 64
+"""Fewest columns of results for which copying the rows takes little of the time."""
 MAX_SUM_TILES = 4
 """Limit on the tiles of sums: together with the operands of two products they use all eight tile registers."""
 
@@ -66,13 +75,55 @@ def schedule_matrix(context: Context, block: BlockRef) -> bool:
     view, pair, roles = paired(context, block, view, analyze(view, lanes), lanes)
     if pair is None or roles is None:
         return False
-    shape = matrix_shape(view, roles, pair, context.target.cpu.rates)
+    rates = context.target.cpu.rates
+    shape = matrix_shape(view, roles, pair, rates)
+    low = shape is None or shape.height < MIN_WHOLE_HEIGHT
+    if low and _pad(context, block, view, roles):
+        view, pair, roles = paired(context, block, context.view(block), analyze(context.view(block), lanes), lanes)
+        if pair is None or roles is None:
+            return False
+        shape = matrix_shape(view, roles, pair, rates)
     if shape is None:
         return False
     output = epilogue(context, block)
     tile = _drawn_tile(context, shape, roles)
     MatrixTiling(context, block, output, context.view(block), roles, tile, lanes, pair, height=shape.height).run()
     return True
+
+
+def _pad(context: Context, block: BlockRef, view: View, roles: Roles) -> bool:
+    """Round up rows and columns that do not consist of whole tiles. If rows are added, the operand is copied, its last
+    rows zeros; panels of columns are whole. What reads the result leaves out what is beyond the end. False if nothing
+    is added, or a copy is not worth it."""
+    if roles.rows is None or roles.row_group or context.nested or len(view.stores) != 1:
+        return False
+    rows, columns = static_extent(roles.rows), static_extent(roles.vector)
+    if (rows is not None and rows < MIN_PADDED_ROWS) or columns is None or columns < MIN_PADDED_COLUMNS:
+        return False
+    (scalar, vectors), s = operands_of(view, roles), context.schedule
+    if not all(_is_whole(x, roles.rows) for x in (scalar, view.output)) or not _is_whole(view.output, roles.vector):
+        return False
+    panels = [n for n, i in zip(vectors.buffer.shape, vectors.indices, strict=True) if i == roles.vector.var // SIDE]
+    if len(context.own_loops(block)) != len(view.block.iters) or (
+        columns % SIDE and panels != [Const(-(-columns // SIDE))]
+    ):
+        return False
+    uneven = (roles.rows, roles.vector) if rows is None or rows % SIDE else (roles.vector,)
+    if rows is not None and any(rows % h == 0 for h in range(MIN_WHOLE_HEIGHT, SIDE)):
+        uneven = (roles.vector,)
+    if uneven == (roles.vector,) and columns % SIDE == 0:
+        return False
+    *pads, crop = s.pad_einsum(block, tuple(SIDE if axis in uneven else 1 for axis in view.block.iters))
+    context.separate.update(p.name for p in pads)
+    if not context.is_output(crop):
+        s.compute_inline(crop)
+    return True
+
+
+def _is_whole(access: Access, axis: IterVar) -> bool:
+    """Whether ``axis`` alone indexes one dimension, from its start to its end."""
+    sizes = [n for n, i in zip(access.buffer.shape, access.indices, strict=True) if i is axis.var]
+    return packable(access, axis) and simplify(sizes[0] - axis.extent) == Const(0)
 
 
 def _drawn_tile(context: Context, shape: Shape, roles: Roles) -> RegisterTile:
@@ -95,7 +146,10 @@ def matrix_shape(view: View, roles: Roles, pair: IterVar, rates: Rates = REFEREN
     would be empty."""
     if roles.rows is None or roles.row_group:
         return None
-    rows, columns = static_extent(roles.rows), static_extent(roles.vector)
+    columns = static_extent(roles.vector)
+    rows = static_extent(roles.rows)
+    if rows is None and (divisor(roles.rows.extent) % SIDE) == 0:
+        rows = SIDE  # as many tiles as there are, one below the other
     if rows is None or columns is None or columns % SIDE or depth_axis(view, roles, pair) is None:
         return None
     if tile_form(view, roles, SIDE) is None:
