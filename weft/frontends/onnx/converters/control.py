@@ -11,7 +11,7 @@ import numpy as np
 from weft.frontends.common.problems import Malformed, NeedsValue, Unsupported
 from weft.frontends.onnx.converters.computed_axes import require
 from weft.frontends.onnx.converters.joins import joined
-from weft.frontends.onnx.converters.loops import bound_by, branches, either, loop, scan, tuple_of_way
+from weft.frontends.onnx.converters.loops import bound_by, branches, declared_sizes, either, loop, scan, tuple_of_way
 from weft.frontends.onnx.converters.numbers import Traced
 from weft.frontends.onnx.converters.slicing import Cut, cut, split_sizes
 from weft.frontends.onnx.converters.text import STRING, is_text
@@ -89,8 +89,8 @@ def _loop(node: Node) -> Result:
 
 
 def _no_rows(node: Node, body: Any, carried: list[Value]) -> list[GraphExpr]:
-    """What a loop without any iteration collects: 0 rows of the shapes that its body would give; 0 for sizes that are
-    known only after an iteration."""
+    """What a loop without any iteration collects: 0 rows of the shapes that its body would give. Sizes that are known
+    only after an iteration are those that the body declares, or 0."""
     names = [i.name for i in body.input]
     values = [node.constant(0, "int64"), node.constant(True, "bool"), *carried]
     with node.importer.problems.attempt() as trial, node.importer.inner_block() as block:
@@ -99,7 +99,12 @@ def _no_rows(node: Node, body: Any, carried: list[Value]) -> list[GraphExpr]:
     if trial.reason:
         raise Unsupported(f"the loop has no iterations, so the shape of an output is not known ({trial.reason})")
     inner = {s for _, value in block.bindings for s in bound_by(value)}
-    shapes = [[0 if any(s in inner for s in symbols(d)) else d for d in t.shape] for t in rows]
+    shapes = []
+    for row, output in zip(rows, body.output[1 + len(carried) :], strict=True):
+        declared = declared_sizes(output)
+        told = declared if len(declared) == row.rank else [None] * row.rank
+        pairs = zip(row.shape, told, strict=True)
+        shapes.append([(known or 0) if any(s in inner for s in symbols(d)) else d for d, known in pairs])
     return [node.call("full", shape=(0, *shape), value=0, dtype=t.dtype) for shape, t in zip(shapes, rows, strict=True)]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft.expr.nodes import Var as Symbol
 from weft.expr.nodes import index, make
 from weft.frontends.common.problems import Malformed, NeedsValue, Unsupported
-from weft.frontends.common.sizes import Sizes, arithmetic, object_array
+from weft.frontends.common.sizes import Sizes, arithmetic, choose, object_array
 from weft.frontends.onnx.converters.text import is_text
 from weft.frontends.onnx.node import Fork, Node, Omitted, Value, Way
 from weft.frontends.onnx.ways import differ, have_common_type
@@ -248,7 +249,30 @@ def loop(node: Node) -> list[GraphExpr]:
         else:
             going = None
     state, rows = repeat(node, carried, step, trips=trips, going=going, conditional=True)
-    return [*state, *rows]
+    declared = body.output[1 + len(carried) :]
+    return [*state, *(_without_rows(node, r, declared_sizes(d)) for r, d in zip(rows, declared, strict=True))]
+
+
+def declared_sizes(output: Any) -> list[int | None]:
+    """The sizes that a body declares for an output (ValueInfoProto); None where it declares none."""
+    dims = output.type.tensor_type.shape.dim
+    return [int(d.dim_value) if d.HasField("dim_value") and d.dim_value >= 0 else None for d in dims]
+
+
+def _without_rows(node: Node, rows: GraphExpr, declared: Sequence[int | None]) -> GraphExpr:
+    """Collected rows, with the sizes that the body declares where there is no row that would tell them."""
+    count, *shape = rows.tensor.shape
+    if len(declared) != len(shape) or (isinstance(count, int) and count > 0):
+        return rows
+    known = [
+        d if s is None or not _is_row(d) else choose(make("eq", index(count), index(0)), s, d)
+        for d, s in zip(shape, declared, strict=True)
+    ]
+    return rows if known == shape else node.call("reshape", rows, shape=(count, *known))
+
+
+def _is_row(d: Dim) -> bool:
+    return isinstance(d, Symbol) and d.name.startswith("row_")
 
 
 def _trips(node: Node) -> Dim | None:
