@@ -106,6 +106,8 @@ class Operator:
       ``what`` names the integers in the error. They become no kernels: the executor reads the operand in place.
     * ``halves(attrs, types)`` lists the operands that may have half precision while the result stays float32 by the
       attribute ``out_dtype``: sums of products, which always accumulate in float32.
+    * ``changes`` marks operators whose result is operand 0 with some elements changed, of which a kernel first makes a
+      copy: an operand that is made of no tensor is made there instead.
     * ``moves`` marks operators each of whose result elements is an element of an operand (of ``types[0]``'s dtype) or
       a constant, and which so may run in a narrower dtype where their operands are known to fit.
     * ``host`` marks operators that no kernel can compute (those on strings): the host runs their reference between
@@ -137,6 +139,7 @@ class Operator:
     commutative: bool = False
     elementwise: bool = False
     view: bool = False
+    changes: bool = False
     moves: bool = False
     joins: Callable[[Attrs, tuple[TensorType, ...], Type], tuple[int, ...] | None] | None = None
     parts: Callable[[Attrs, tuple[TensorType, ...], Type], tuple[int, ...] | None] | None = None

@@ -311,6 +311,7 @@ SCATTER_ELEMENTS = OpDef(
     (AXIS, REDUCTION),
     _scatter_elements_infer,
     _scatter_elements_reference,
+    changes=True,
     compute=_scatter_elements_compute,
     cases=(
         Case((_f(3, 3), _i([[1, 0, 2], [0, 2, 1]]), _f(2, 3)), {}),
@@ -361,6 +362,7 @@ SCATTER_ND = OpDef(
     (REDUCTION,),
     _scatter_nd_infer,
     _scatter_nd_reference,
+    changes=True,
     compute=_scatter_nd_compute,
     cases=(
         Case((_f(5), _i([[1], [3], [0]]), _f(3)), {}),

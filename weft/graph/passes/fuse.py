@@ -218,8 +218,10 @@ class _Fusion:
         return True
 
     def _may_feed(self, e: Call, group: _Group, users: list[GraphExpr]) -> bool:
-        if self.kinds[group.result] == FusionKind.OPAQUE or not self._room(group, [e]):
+        if not self._room(group, [e]):
             return False
+        if self.kinds[group.result] == FusionKind.OPAQUE:
+            return self._is_base(e, group.result)
         if any(self._turns(u) for u in users) and e in self.of_rows:
             return False
         anchor = group.anchor
@@ -230,6 +232,14 @@ class _Fusion:
             if upstream and not (self.options.feed_anchors and len(users) == 1 and not self._expensive(e)):
                 return False
         return not self._expensive(e) or all(self._elements(u) <= self._elements(e) for u in users)
+
+    @staticmethod
+    def _is_base(e: Call, reader: Call) -> bool:
+        """Whether ``e``, made of no tensor, is what ``reader`` changes elements of, and nothing else to it."""
+        assert isinstance(e.target, Operator) and isinstance(reader.target, Operator)
+        first, others = reader.args[:1], reader.args[1:]
+        made = e.target.cheap and all(map(is_scalar, e.args))
+        return reader.target.changes and made and first == (e,) and e not in others
 
     @staticmethod
     def _turns(e: GraphExpr) -> bool:

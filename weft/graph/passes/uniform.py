@@ -17,8 +17,9 @@ MIN_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class MakeUniformConstants:
-    """Where element-wise calls read large constants of one value, as expanded scalars are after folding, ``full`` makes
-    the value instead: an operator with the attributes ``shape``, ``value`` and ``dtype``.
+    """Where element-wise calls read large constants of one value, as expanded scalars are after folding, or scatters
+    change elements of them, ``full`` makes the value instead: an operator with the attributes ``shape``, ``value`` and
+    ``dtype``.
 
     It joins the kernel that reads it. Other operators want their operands in memory, packed for them, and keep them.
     """
@@ -42,9 +43,10 @@ class MakeUniformConstants:
             return made[operand]
 
         def changed(expr: GraphExpr) -> GraphExpr | None:
-            if not isinstance(expr, Call) or not isinstance(expr.target, Operator) or not expr.target.elementwise:
+            if not isinstance(expr, Call) or not isinstance(expr.target, Operator):
                 return None
-            operands = tuple(map(of, expr.args))
+            count = len(expr.args) if expr.target.elementwise else 1 if expr.target.changes else 0
+            operands = (*map(of, expr.args[:count]), *expr.args[count:])
             if all(new is old for new, old in zip(operands, expr.args, strict=True)):
                 return None
             return Call(expr.target, operands, expr.attrs, expr.type, expr.origin)

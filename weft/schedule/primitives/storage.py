@@ -46,8 +46,8 @@ def prefetch(state: State, loop: LoopRef, buffer: str, distance: int, within: Lo
 
     ``within`` is a loop inside ``loop`` (S040). Each of its iterations then prefetches an equal share of the elements
     that the later iteration reads or writes first, into the second-level cache: for example a panel of weights that all
-    rows are multiplied with, or one that is copied before. If the loops in between have open extents, their first iterations
-    prefetch all of it.
+    rows are multiplied with, or one that is copied before. If the loops in between have open extents, their first
+    iterations prefetch all of it.
 
     Annotates the loop with ``prefetch = ((buffer name, distance), …)``, or with ``prefetch_shares`` and the loop inside
     with ``prefetch_share = (buffer name, …)``.

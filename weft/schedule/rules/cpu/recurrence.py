@@ -12,7 +12,7 @@ from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Load
 from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.common.access import View, static_extent
+from weft.schedule.rules.common.access import View
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.common.work import pieces_of, work_of, worth_parallel
