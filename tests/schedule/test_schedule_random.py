@@ -26,8 +26,8 @@ SEEDS, CASES = 12, 25
 """Seeds by default, and programs of each."""
 TRIES = 14
 """Moves of each program."""
-OPEN_SIZES = (5, 0, 1)
-"""What the symbolic sizes of a program are at run time: all of these, one after another."""
+OPEN_SIZES = ((5, 4, 3, 2), (0, 0, 0, 0), (1, 0, 0, 0), (3, 0, 4, 0), (0, 3, 0, 3))
+"""What the symbolic sizes of a program are at run time, in order: all of these, one after another."""
 
 
 def schedule_of(seed: int, case: int, accepted: Counter[str]) -> tuple[Program, Schedule]:
@@ -46,7 +46,7 @@ def one_case(seed: int, case: int, accepted: Counter[str], compiled: bool) -> No
     threads = any(isinstance(x, For) and x.kind == "thread" for x in walk(s.program.body))
     try:
         for size in OPEN_SIZES if original.sizes else OPEN_SIZES[:1]:
-            sizes = {v.name: max(0, size - n) for n, v in enumerate(original.sizes)}
+            sizes = {v.name: n for v, n in zip(original.sizes, size, strict=False)}
             check(original, s.program, sizes)
             if compiled and not threads:
                 check_compiled(original, s.program, sizes)

@@ -11,7 +11,7 @@ import pytest
 from random_moves import INTRINSICS, random_moves
 from schedule_cases import check
 from seeds import seeds
-from test_schedule_random import check_compiled
+from test_schedule_random import OPEN_SIZES, check_compiled
 
 from weft import te
 from weft.expr.nodes import Const
@@ -93,10 +93,8 @@ def test_random_schedules(seed: int) -> None:
     random_moves(s, rng, 16, Counter())
     threads = any(isinstance(x, For) and x.kind == "thread" for x in walk(s.program.body))
     try:
-        for size in (5, 0, 1) if original.sizes else (5,):
-            sizes = {v.name: max(0, size - n) for n, v in enumerate(original.sizes)}
-            if size == 0 and original.sizes:
-                sizes[original.sizes[0].name] = 3  # rows without columns: the start alone
+        for size in OPEN_SIZES if original.sizes else OPEN_SIZES[:1]:
+            sizes = {v.name: n for v, n in zip(original.sizes, size, strict=False)}
             check(original, s.program, sizes)
             if not threads:
                 check_compiled(original, s.program, sizes)

@@ -268,8 +268,10 @@ def box_of(block: Block, region: Region, moving: Ranges, ranges: Ranges) -> list
     """
     found: list[tuple[Linear, Linear] | None] = []
     for start, extent in bound_region(block, region):
-        swept = relax(start, moving, ranges)
-        size = relax(extent, moving, ranges)
+        known = certain([start, extent], ranges)
+        running = certain([start, extent], moving)
+        swept = relax(start, running, known)
+        size = relax(extent, running, known)
         if swept is None or size is None:
             found.append(None)
         else:

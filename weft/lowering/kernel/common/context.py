@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
-from weft.expr.nodes import Binary, Call, Expr, Load, Not, Var
+from weft.expr.nodes import Binary, Call, Const, Expr, Load, Not, Var
 from weft.expr.prove import Facts
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import For, Let, Program, Stmt
@@ -81,3 +82,26 @@ def _comparison(op: str, a: Expr, b: Expr) -> list[Expr]:
     if op == "ge":
         return [a - b]
     return [a - b, b - a] if op == "eq" else []
+
+
+_DIVISIONS: Final = frozenset(("floordiv", "floormod", "truncdiv", "truncmod"))
+
+
+def is_total(e: Expr, facts: Facts) -> bool:
+    """Whether ``e`` can be evaluated wherever ``facts`` hold: it divides no integer by 0 and loads only what exists.
+
+    Within a loop more may be known than before it, where the loop may have no iterations.
+    """
+    for x in postorder(e):
+        if isinstance(x, Binary) and x.op in _DIVISIONS and x.dtype.is_integer:
+            if not (x.b.value if isinstance(x.b, Const) else _is_not_zero(x.b, facts)):
+                return False
+        elif isinstance(x, Load):
+            for i, extent in zip(x.indices, x.source.shape, strict=True):
+                if not (facts.nonnegative(i) and facts.nonnegative(extent - 1 - i)):
+                    return False
+    return True
+
+
+def _is_not_zero(divisor: Expr, facts: Facts) -> bool:
+    return facts.nonnegative(divisor - 1) or facts.nonnegative(-1 - divisor)

@@ -27,7 +27,7 @@ from weft.expr.linear import ZERO
 from weft.expr.nodes import Binary, Call, Const, Expr, Load, Not, Var, make
 from weft.expr.prove import Facts
 from weft.expr.visit import post_order, variables_of
-from weft.lowering.kernel.common.context import facts_of, forms_of, inside
+from weft.lowering.kernel.common.context import facts_of, forms_of, inside, is_total
 from weft.lowering.kernel.common.partition import is_empty, weigh
 from weft.tir.nodes import Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
 from weft.tir.visit import children, walk, with_children
@@ -57,6 +57,8 @@ class _Form:
     form: Expr
     terms: _Terms
     constant: int
+    divides: bool
+    """Whether it is a number only where a divisor is not 0."""
 
 
 @dataclass(slots=True)
@@ -83,7 +85,8 @@ class _Ends:
             return None
         poly = self.ring.poly(forms[0])
         terms = frozenset((m, c) for m, c in poly.items() if m)
-        return _Form(forms[0], terms, poly.get((), 0)) if terms else None
+        divides = not is_total(forms[0], Facts())
+        return _Form(forms[0], terms, poly.get((), 0), divides) if terms else None
 
     def visit(self, s: Stmt) -> Stmt:
         """``s`` with the conditions in it decided where that is possible."""
@@ -126,6 +129,9 @@ class _Ends:
         """The conditions in ``s`` that compare indices in order, or have such parts."""
         return [f for x in walk(s) if isinstance(x, If) for f in self._own(x)]
 
+    def _is_total(self, f: _Form) -> bool:
+        return not f.divides or is_total(f.form, self.facts)
+
     def _fixed(self, s: Stmt) -> dict[_Terms, dict[_Form, None]]:
         """The conditions inside ``s`` whose variables are all bound outside of it, by what they compare, if some of
         them are inside a loop."""
@@ -136,7 +142,7 @@ class _Ends:
             x, bound, looped = stack.pop()
             if isinstance(x, If):
                 for f in self._own(x):
-                    if not variables_of(f.form, self.variables) & bound:
+                    if not variables_of(f.form, self.variables) & bound and self._is_total(f):
                         found.setdefault(f.terms, {})[f] = None
                         if looped and not any(isinstance(y, For) for y in walk(x)):
                             in_loops.add(f.terms)

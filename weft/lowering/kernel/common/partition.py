@@ -30,7 +30,7 @@ from weft.expr.nodes import (
 )
 from weft.expr.prove import Facts
 from weft.expr.visit import uses_var
-from weft.lowering.kernel.common.context import below_zero, between, facts_of, forms_of, inside
+from weft.lowering.kernel.common.context import below_zero, between, facts_of, forms_of, inside, is_total
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Allocate, Block, Buffer, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
 from weft.tir.visit import children, expressions, loads, postorder, walk
@@ -381,7 +381,7 @@ def _checks(s: For, state: _State) -> list[_Check]:
     finder = _Finder(s.var, state.facts, written, state.conditional)
     with inside(state.facts, s):
         finder.visit(s.body)
-    return finder.found
+        return [c for c in finder.found if is_total(c.form, state.facts)]
 
 
 class _Finder:
@@ -496,6 +496,8 @@ def _interior(s: For, checks: list[_Check], facts: Facts) -> _Interval | None:
         if parts is None or s.var not in parts[0]:
             continue
         factor, rest = parts[0][s.var], parts[1]
+        if not is_total(rest, facts):
+            continue
         if check.equal:
             useful |= _settle_equal(s, factor, rest, found, facts)
         elif s.kind != "parallel" or _of_variables(rest):
