@@ -10,6 +10,7 @@ import pytest
 
 import weft
 from weft import te
+from weft.classic.function import Measurement
 from weft.graph.nodes import Module
 from weft.graph.parser import parse
 from weft.ops.catalogue import OPERATORS
@@ -118,6 +119,47 @@ def test_long_texts_are_folded() -> None:
 def test_other_values_are_short() -> None:
     assert repr(weft.Target("zen4")) == f'Target("{weft.Target("zen4")}")'
     assert weft.Target(str(weft.Target("zen4"))) == weft.Target("zen4")
+
+
+def test_a_target_shows_its_machine() -> None:
+    reader = shown(weft.Target("zen4"))
+    assert (
+        "znver4" in reader.text and "512 bits, 32 registers" in reader.text and str(weft.Target("zen4")) in reader.text
+    )
+    assert "none" in shown(weft.Target("c")).text or "bits" in shown(weft.Target("c")).text
+
+
+def test_options_show_what_differs() -> None:
+    reader = shown(weft.Options(max_ops=3, winograd_tiles=(("<a>", 2),)))
+    assert reader.text.count("not the default") == 2 and "(('<a>', 2),)" in reader.text and "a" not in reader.tags
+    assert "not the default" not in shown(weft.Options()).text
+
+
+def test_a_measurement_shows_its_times() -> None:
+    reader = shown(Measurement((3e-6, 1e-6, 2e-6, 4e-6)))
+    assert "fastest1.000 µs" in reader.text and "median2.500 µs" in reader.text and "slowest4.000 µs" in reader.text
+    assert "in 4 repetitions" in reader.text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "bfloat16", "int4", "float8_e4m3fn"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3), (40, 50)])
+def test_a_tensor_shows_its_elements(shape: tuple[int, ...], dtype: str) -> None:
+    tensor = weft.nd.empty(shape, dtype)
+    np.asarray(tensor)[...] = 1
+    reader = shown(tensor)
+    assert dtype in reader.text and (" × ".join(map(str, shape)) or "one number") in reader.text
+    one = "True" if dtype == "bool" else "1"
+    assert (one in reader.text.split("cpu(0)")[-1]) == (0 not in shape) and len(reader.text) < 3000
+
+
+def test_a_tensor_expression_shows_what_its_elements_equal() -> None:
+    n = te.var("n")
+    a, k = te.placeholder((n, 4), name="A<"), te.reduce_axis((0, 4), name="k")
+    b = te.compute((n,), lambda i: te.sum(a[i, k], axis=k, where=k < 3), name="B")
+    assert "A<" in shown(b).text and "B[i] = sum over k in 4 of" in shown(b).text
+    assert "C[i] = B[i] + 1.0" in shown(te.compute((n,), lambda i: b[i] + 1.0, name="C")).text
+    assert "nothing" in shown(a).text and "[n, 4]" in shown(a).text
+    assert "float32" in shown(b * 2.0).text
 
 
 def test_times_and_artifacts_are_short(exe: Executable) -> None:

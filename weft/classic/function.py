@@ -21,7 +21,8 @@ from weft.runtime.sizes import evaluate
 from weft.support.clock import repeated
 from weft.support.errors import ArtifactError, InputError, UserError
 from weft.support.files import existing_file, replaced_file
-from weft.support.html import preformatted
+from weft.support.html import html_table, preformatted
+from weft.support.words import counted
 
 _FOOTER = b"WEFTEND\x01"
 """The end of a shared library that contains an artifact: its length in 8 bytes (little-endian) and this mark."""
@@ -47,6 +48,11 @@ class Measurement:
     def min(self) -> float:
         """Seconds for one call in the fastest repetition."""
         return min(self.results)
+
+    def _repr_html_(self) -> str:
+        times = {"fastest": self.min, "median": self.median, "mean": self.mean, "slowest": max(self.results)}
+        rows = [[name, f"{seconds * 1e6:.3f} µs"] for name, seconds in times.items()]
+        return html_table(["one call", f"in {counted(len(self.results), 'repetition')}"], rows, (1,))
 
 
 class CompiledFunction:

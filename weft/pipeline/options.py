@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from weft.ops.winograd import POINTS as TILES
 from weft.support.arguments import FLAG, WHOLE, Form, checked_fields, optional
 from weft.support.errors import InputError
+from weft.support.html import escape, html_table
 from weft.support.words import did_you_mean
 from weft.target import Target
 
@@ -86,6 +87,13 @@ class Options:
                 code="I022",
                 hint=did_you_mean(self.precision, PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
             )
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for f in fields(self):
+            value = getattr(self, f.name)
+            rows.append([escape(f.name), escape(repr(value)), "" if value == f.default else "not the default"])
+        return html_table(["option", "value", ""], rows)
 
     @property
     def tiles(self) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,12 @@ from weft.runtime import _native
 from weft.runtime.devices import Device, opened
 from weft.runtime.elements import EXTENDED, numpy_dtype
 from weft.support.errors import InputError
+from weft.support.html import facts_table, preformatted
 
 # The unsigned integer type used for a type that the buffer protocol does not support.
 _RAW = {1: np.uint8, 2: np.uint16}
+SHOWN: Final = 200
+"""Notebooks show the elements of longer tensors in part."""
 
 
 class Tensor(_native.Tensor):
@@ -63,6 +66,14 @@ class Tensor(_native.Tensor):
                 raise ValueError(f"a tensor of {self.dtype} cannot become {dtype} without a copy")
             return array.astype(dtype)
         return array.copy() if copy else array
+
+    def _repr_html_(self) -> str:
+        shape = " × ".join(map(str, self.shape)) or "one number"
+        facts = {"dtype": self.dtype, "shape": shape, "bytes": self.nbytes, "device": self.device}
+        made = facts_table("tensor", facts)
+        if self.home is not None:  # showing a tensor copies nothing from a device
+            return made
+        return made + preformatted(np.array2string(self.numpy(), threshold=SHOWN, edgeitems=3))
 
     def __repr__(self) -> str:
         return f"Tensor({self.dtype}{list(self.shape)} on {self.device})"

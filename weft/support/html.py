@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 MAX_LINES: Final = 400
@@ -27,6 +27,11 @@ def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: S
 
     head = row(columns, "th") if any(columns) else ""
     return "<table>" + head + "\n".join(row(r, "td") for r in rows) + "</table>"
+
+
+def facts_table(title: str, facts: Mapping[str, object]) -> str:
+    """What is known of one value, named ``title``: a row for each fact."""
+    return html_table([escape(title), ""], [[escape(name), escape(value)] for name, value in facts.items()])
 
 
 def preformatted(text: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from weft.cost import REFERENCE, Rates
 from weft.support.errors import TargetError
+from weft.support.html import facts_table, preformatted
 from weft.support.words import did_you_mean
 from weft.target.cpu import Cpu
 from weft.target.machines import CPU_FEATURES, MACHINES, Machine
@@ -123,6 +124,21 @@ class Target:
 
     def __repr__(self) -> str:
         return f'Target("{self}")'
+
+    def _repr_html_(self) -> str:
+        facts: dict[str, object] = {"back end": self.kind.name}
+        if isinstance(self.arch, Cpu):
+            cpu = self.arch
+            facts |= {"CPU": cpu.mcpu, "triple": cpu.triple, "cores": cpu.cores}
+            facts["vectors"] = (
+                f"{cpu.vector_bits} bits, {cpu.vector_registers} registers" if cpu.vector_bits else "none"
+            )
+            facts["caches"] = ", ".join(f"{n >> 10} KiB" for n in (cpu.l1, cpu.l2, cpu.l3) if n)
+        facts["units"] = ", ".join(u.name for u in self.units) or "none"
+        if self.host is not None:
+            facts["host"] = self.host
+        facts |= dict(self.options)
+        return facts_table("target", facts) + preformatted(str(self))
 
 
 def parse_target(text: str, kinds: Mapping[str, TargetKind] | None = None) -> Target:

@@ -16,6 +16,7 @@ from weft.expr.overloads import Arithmetic
 from weft.expr.visit import loads
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import UserError
+from weft.support.html import facts_table, preformatted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -296,8 +297,31 @@ class Tensor(Arithmetic, Source):
     def __call__(self, *indices: ExprLike) -> Expr:
         return self[indices]
 
+    def _repr_html_(self) -> str:
+        kind = type(self.op).__name__.removesuffix("Op").lower()
+        facts = {
+            "name": self.name,
+            "shape": f"[{', '.join(map(str, self.shape))}]",
+            "dtype": self.dtype,
+            "made by": kind,
+            "reads": ", ".join(t.name for t in read_tensors(self.op)) or "nothing",
+        }
+        made = facts_table("tensor expression", facts)
+        if isinstance(self.op, ComputeOp):
+            axes = ", ".join(a.var.name for a in self.op.axis)
+            made += preformatted(f"{self.name}[{axes}] = {_told(self.op.body[self.value_index])}")
+        return made
+
     def __repr__(self) -> str:
         return f"Tensor({self.name}, shape={list(self.shape)}, dtype={self.dtype})"
+
+
+def _told(body: Expr) -> str:
+    """What each element equals, for readers."""
+    if not isinstance(body, Reduce):
+        return str(body)
+    over = ", ".join(f"{a.var.name} in {a.extent}" for a in body.axes)
+    return f"{body.reducer.name} over {over} of {', '.join(map(str, body.sources))}"
 
 
 def elementwise(name: str, fn: Callable[..., Expr], operands: Sequence[Any]) -> Tensor:
