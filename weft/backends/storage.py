@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from weft.expr.nodes import Const
 from weft.lowering.kernel.common.allocate import MAX_STACK_BYTES
-from weft.support.errors import InternalError, TargetError
+from weft.support.errors import TargetError
 from weft.tir.nodes import Allocate, Buffer, Program
 from weft.tir.visit import walk
 
@@ -47,6 +47,10 @@ def on_stack(buffer: Buffer) -> bool:
     size = constant_bytes(buffer)
     if buffer.scope == "register":
         if size is None:
-            raise InternalError(f"the register buffer '{buffer.name}' has no constant size")
+            raise TargetError(
+                f"the register buffer '{buffer.name}' has no constant size",
+                code="G033",
+                hint="compute it at a loop in which it has a known size, or use the scope 'local'",
+            )
         return True
     return buffer.scope == "local" and size is not None and size <= MAX_STACK_BYTES

@@ -75,7 +75,7 @@ def build(
     """
     machine = target if isinstance(target, Target) else Target(target)
     made = _with_params(schedule, args, name)
-    return CompiledFunction(_artifact(made, machine, schedule.checks), threads)
+    return CompiledFunction(_artifact(made, machine, schedule.checks, schedule.notes), threads)
 
 
 def executable(program: Program, target: str | Target = "llvm", threads: int | None = None) -> Executable:
@@ -163,7 +163,9 @@ def _with_separate_inits(schedule: Schedule) -> Schedule:
     return made
 
 
-def _artifact(made: _Made, target: Target, checks: Sequence[tuple[Expr, str]] = ()) -> Artifact:
+def _artifact(
+    made: _Made, target: Target, checks: Sequence[tuple[Expr, str]] = (), notes: Sequence[str] = ()
+) -> Artifact:
     """The artifact with one call; its metadata has the order in which the caller passes the arguments."""
     sizes = ProgramSizes(made.program, made.sizes)
     known = [[v.name, sizes.known(v), v in sizes.passed] for v in made.sizes]
@@ -171,5 +173,6 @@ def _artifact(made: _Made, target: Target, checks: Sequence[tuple[Expr, str]] = 
     task = program_task(made.program, target)
     dump(task)
     function["scalars"] = list(task.scalars or ())
+    function["notes"] = list(notes)
     metadata = {"weft": VERSION, "model": made.program.name, "function": function}
     return one_program(made.program, target, metadata=metadata, checks=checks, sizes=sizes)

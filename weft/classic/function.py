@@ -21,7 +21,7 @@ from weft.runtime.sizes import evaluate
 from weft.support.clock import repeated
 from weft.support.errors import ArtifactError, InputError, UserError
 from weft.support.files import existing_file, replaced_file
-from weft.support.html import html_table, preformatted
+from weft.support.html import escape, html_table, preformatted
 from weft.support.words import counted
 
 _FOOTER = b"WEFTEND\x01"
@@ -75,6 +75,12 @@ class CompiledFunction:
         return str(self.artifact.metadata["model"])
 
     entry_name = name
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on the schedule: register buffers that are in memory, since a loop that indexes them is not
+        unrolled."""
+        return tuple(map(str, self.artifact.metadata["function"].get("notes", ())))
 
     @property
     def artifact(self) -> Artifact:
@@ -189,7 +195,8 @@ class CompiledFunction:
         return f"<CompiledFunction {self.name}({', '.join(kind for kind, _ in self._order)})>"
 
     def _repr_html_(self) -> str:
-        return model_html(self.name, self.artifact.program, self.artifact.facts) + preformatted(self.loops)
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return model_html(self.name, self.artifact.program, self.artifact.facts) + notes + preformatted(self.loops)
 
 
 def load_function(path: str | os.PathLike[str], threads: int | None = None) -> CompiledFunction:

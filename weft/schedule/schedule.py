@@ -14,6 +14,7 @@ from weft.schedule.primitives.pipelining import pipelined_loops
 from weft.schedule.primitives.sliding import kept_buffers, window
 from weft.schedule.recorder import Recorder
 from weft.schedule.refs import BlockRef, LoopRef, Stay
+from weft.schedule.registers import register_notes
 from weft.schedule.rewrite import is_true
 from weft.schedule.size_texts import parse_sizes
 from weft.schedule.state import State
@@ -64,9 +65,9 @@ class Schedule(TextInNotebooks):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks of the rules that made the schedule, such as why a loop is not vectorized. They have no effect on the
-        code."""
-        return tuple(self._notes)
+        """Remarks of the rules that made the schedule, such as why a loop is not vectorized, and on register buffers
+        that are not in registers as it stands. They have no effect on the code."""
+        return (*self._notes, *register_notes(self._state))
 
     def note(self, text: str) -> None:
         """Add a remark to the notes, once. It is not an instruction, and traces do not contain it.

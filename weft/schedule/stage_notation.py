@@ -76,6 +76,12 @@ class ClassicSchedule(TextInNotebooks):
         self.wishes.settle()
         return self.schedule.program
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks on the schedule as it stands, as for the block notation: register buffers that are in memory."""
+        self.wishes.settle()
+        return self.schedule.notes
+
     def __repr__(self) -> str:
         return repr(self.schedule)
 

@@ -34,7 +34,11 @@ def written_buffer(state: State, block: Block, write_index: int) -> Buffer:
 
 
 def set_scope(state: State, block: BlockRef, write_index: int, scope: str) -> None:
-    """Put an intermediate buffer in another memory scope.   ``alloc C: f32[8]`` → ``alloc C: f32[8] register``"""
+    """Put an intermediate buffer in another memory scope.   ``alloc C: f32[8]`` → ``alloc C: f32[8] register``
+
+    ``register`` needs a constant size where the buffer is computed (G033), and registers have no addresses: the loops
+    that index the buffer must be unrolled or vectorized. ``notes`` names a loop that is not.
+    """
     found = state.block(block)
     buffer = written_buffer(state, found, write_index)
     check_scope(state, scope)
