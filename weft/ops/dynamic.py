@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
+from weft.expr.folds import all_of
 from weft.expr.nodes import Expr, Var, index, maximum, minimum, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import TensorType, Type
@@ -65,19 +66,27 @@ def _places_infer(attrs: Attrs, *types: Type) -> TensorType:
     return TensorType((rel.simplified(attrs.size),), counts.dtype)
 
 
+_PLACES_PER_PART = 1024
+"""Places that are visited in order; parts of so many are independent."""
+
+
 def _places_compute(attrs: Attrs, out: TensorType, counts: te.Tensor) -> Any:
-    """Every place at which the count grows says so where it belongs."""
+    """Every place writes itself where the next mark belongs, and the mark is the last one to do so: a condition on
+    marks would be guessed wrongly half of the time. Places after the last mark of their part write nothing."""
     start = te.compute(out.shape, lambda j: te.const(0, out.dtype), name="places_start")
     if 0 in (*counts.shape, *out.shape):
         return start
-    last = index(out.shape[0]) - 1
+    last, size = index(out.shape[0]) - 1, index(counts.shape[0])
 
-    def step(old: te.Tensor, i: Expr) -> Any:
-        before = select(i > 0, counts[maximum(i - 1, 0)], te.const(0, counts.dtype))
-        rank = te.cast(counts[i], INDEX) - 1
-        return (minimum(maximum(rank, 0), last),), te.cast(i, out.dtype), counts[i] > before
+    def step(old: te.Tensor, part: Expr, more: Expr) -> Any:
+        i = part * _PLACES_PER_PART + more
+        end = minimum((part + 1) * _PLACES_PER_PART, size)
+        before = select(i > 0, counts[minimum(maximum(i - 1, 0), size - 1)], te.const(0, counts.dtype))
+        at = minimum(maximum(te.cast(before, INDEX), 0), last)
+        return (at,), te.cast(i, out.dtype), all_of(i < size, before < counts[end - 1])
 
-    return te.update(start, counts.shape, step, name="places", independent=(0,))
+    extents = ((size + _PLACES_PER_PART - 1) // _PLACES_PER_PART, minimum(size, _PLACES_PER_PART))
+    return te.update(start, extents, step, name="places", independent=(0,))
 
 
 PLACES = OpDef(
