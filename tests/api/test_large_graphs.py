@@ -173,6 +173,30 @@ def test_more_than_two_to_the_31_elements(shape: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(np.asarray(got), right)
 
 
+@pytest.mark.parametrize("size", ["n", (1 << 31) + 16])
+def test_slices_beyond_two_to_the_31(size: Any) -> None:
+    """Bounds beyond 2³¹ are numbers where the size is open too; the largest integers stand for the end."""
+    x = np.zeros((1 << 31) + 16, np.uint8)
+    x[-1], x[(1 << 31) + 5], x[3] = 7, 9, 5
+    far, most = 1 << 31, np.iinfo(np.int64).max
+    g = large_models.Graph()
+    whole = g.input(size, dtype=TensorProto.UINT8)
+    cuts = [
+        (far, far + 6, 1),
+        (far + 3, most, 1),
+        (-11, far + 8, 1),
+        (-far - 3, 20, 2),
+        (far + 15, far + 4, -5),
+        (most, far, -1),
+    ]
+    for cut in cuts:
+        begin, end, step = (g.weight([v], np.int64) for v in cut)
+        g.result(g.op("Slice", whole, begin, end, g.weight([0], np.int64), step))
+    made = helper.make_model(g.proto(), opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for got, (begin, end, step) in zip(weft.compile(made, threads=1)(x), cuts, strict=True):
+        np.testing.assert_array_equal(np.asarray(got), x[begin:end:step])
+
+
 def test_sums_over_more_than_two_to_the_31_elements() -> None:
     """A tensor that is only ever computed in registers."""
     g = large_models.Graph()

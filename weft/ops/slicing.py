@@ -16,8 +16,14 @@ from weft.ops.elementwise import Array
 from weft.ops.layouts import follow_channels
 from weft.support.dtypes import INDEX
 
-_MIN_ENDLESS_BOUND = (1 << 31) - 1
-"""Bounds from here on stand for the end of a dimension of open size (ONNX writes the largest integers)."""
+_LONGEST_AXIS = 1 << 40
+
+
+def is_endless(bound: int) -> bool:
+    """Whether a bound of a slice stands for the end (or, if negative, for the beginning) of a dimension of open size:
+    exporters write the largest integers of 32 and of 64 bits. Others are numbers, because a dimension may be longer
+    than 2³¹. Where the size is known, every bound is a number."""
+    return bound == (1 << 31) - 1 or bound in (-(1 << 31), 1 - (1 << 31)) or abs(bound) >= _LONGEST_AXIS
 
 
 def _from_front(bound: Dim, size: Dim) -> Dim:
@@ -44,12 +50,12 @@ def slice_bounds(op: str, size: Dim, begin: Any, end: Any, step: int, in_bounds:
         return _inside(first, -1 if last is None else last, step)
     low: Dim = 0 if step > 0 else -1
     high: Dim = size if step > 0 else rel.add(size, -1)
-    if first is None or (isinstance(first, int) and abs(first) >= _MIN_ENDLESS_BOUND):
+    if first is None or (isinstance(first, int) and is_endless(first)):
         at_start = first is None or (first < 0) == (step > 0)
         start_at: Dim = (low if step > 0 else high) if at_start else (high if step > 0 else low)
     else:
         start_at = rel.clamp(_from_front(first, size), low, high)
-    if last is None or (isinstance(last, int) and abs(last) >= _MIN_ENDLESS_BOUND):
+    if last is None or (isinstance(last, int) and is_endless(last)):
         at_end = last is None or (last > 0) == (step > 0)
         stop_at: Dim = (high if step > 0 else low) if at_end else (low if step > 0 else high)
     else:

@@ -24,6 +24,7 @@ from weft.frontends.common.problems import Malformed, NeedsValue, Noted, Problem
 from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes
 from weft.frontends.onnx import functions
 from weft.frontends.onnx.converters import text
+from weft.frontends.onnx.converters.lengths import with_known_lengths
 from weft.frontends.onnx.converters.table import converters_of
 from weft.frontends.onnx.draws import Draws
 from weft.frontends.onnx.following import Following, step_of
@@ -245,6 +246,11 @@ class Importer:
                 found[self.params[e]] = None
         return list(found)
 
+    def is_of_inputs(self, d: Dim) -> bool:
+        """Whether the shapes of the inputs of the model tell a size: else values decide it, in a loop or a branch."""
+        given = {s for p in self.params for s in symbols(p.type)}
+        return given.issuperset(symbols(d))
+
     def _input_type(self, value: Any) -> TensorType:
         kind = value.type.WhichOneof("value")
         if kind != "tensor_type":
@@ -423,7 +429,7 @@ class Importer:
                 return made
         converter = self._converter(node.domain, node.op_type)
         if converter is not None:
-            return converter(node)
+            return converter(with_known_lengths(node))
         own = functions.find(self.functions, node.domain, node.proto)
         if own is not None:
             return functions.expand(node, own, self)

@@ -147,6 +147,7 @@ class Importing(Protocol):
     def require(self, condition: Expr, message: str) -> None: ...
     def assume(self, op: str, a: Dim, b: Dim, name: str) -> None: ...
     def inputs_behind(self, *values: GraphExpr) -> list[str]: ...
+    def is_of_inputs(self, d: Dim) -> bool: ...
     def nodes(
         self, protos: Iterable[Any], scope: NameScope, outputs: Sequence[str], onward: bool = False
     ) -> Fork | None: ...
@@ -285,6 +286,12 @@ class Node:
     def bound(self, value: GraphExpr, what: str, i: int = 0) -> tuple[Dim, ...]:
         """Symbolic sizes whose values ``value`` has at run time; negative values are an error."""
         t = value.tensor
+        if t.rank == 1 and not t.is_static:
+            known = self.importer.is_of_inputs(t.shape[0])
+            text = f"the length {t.shape[0]} of its input '{what}' is not known" + (
+                f"; shapes={{'{t.shape[0]}': …}} gives it" if known and isinstance(t.shape[0], Symbol) else ""
+            )
+            raise NeedsValue(text, self.importer.inputs_behind(value), shape=known)
         if t.rank > 1 or not t.is_static or not t.dtype.is_integer or _count(t) > MAX_SIZES_IN_TENSOR:
             raise self.needs(f"its input '{what}' depends on the values of tensors, not on shapes alone", i)
         return self.importer.bound(value, what)

@@ -339,9 +339,7 @@ def _split_to_sequence(node: Node) -> Result:
         size = x.tensor.shape[axis]
         if not isinstance(size, int):
             message = "a dimension of unknown size is split into a sequence"
-            given = {s for p in node.importer.params for s in symbols(p.type)}
-            of_inputs = given.issuperset(symbols(size))  # else their values decide, in a loop or a branch
-            raise NeedsValue(message, node.importer.inputs_behind(x), shape=of_inputs)
+            raise NeedsValue(message, node.importer.inputs_behind(x), shape=node.importer.is_of_inputs(size))
         step = int(node.known(1, "split")) if node.has(1) else 1
         parts = [min(step, size - i) for i in range(0, size, max(1, step))]
     pieces = split_sizes(node, x, axis, parts) if parts else []

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.expr.nodes import Expr
+from weft.expr.nodes import Expr, index, make
 from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.common.sizes import (
     Sizes,
@@ -107,6 +107,10 @@ def _squeeze(node: Node) -> Result:
     shape = x.tensor.shape
     if axes is None:
         gone = {i for i, d in enumerate(shape) if d == 1}
+        for i, d in enumerate(shape):
+            if not isinstance(d, int):
+                text = f"{node.name}: dimension {i} ({d}) must not be 1, as it would then be removed"
+                node.importer.require(make("ne", index(d), index(1)), text)
     else:
         gone = {node.checked_axis(a, len(shape)) for a in axes}
     for axis in gone:

@@ -23,6 +23,7 @@ from weft.frontends.onnx.converters.selection import runtime_bounds
 from weft.frontends.onnx.node import Node, Result
 from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
+from weft.ops.slicing import is_endless
 from weft.support.dtypes import INDEX
 
 MAX_NODES_OF_A_PART = 32
@@ -81,17 +82,12 @@ def _is_whole(c: Cut, size: Dim) -> bool:
     return c.step == 1 and bool(decide("eq", c.start, 0)) and bool(decide("eq", c.size, size))
 
 
-_AXIS_END = (1 << 31) - 1
-"""Bounds of slices of at least this magnitude mean the end (or, if negative, the beginning) of an axis of open size: so
-exporters write it. Where the size is known, a bound is a number like others, because the axis may be longer."""
-
-
 def _bound(node: Node, value: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
     """A start or end of a slice, counted from the front and limited to ``low … high``; negative where ``high`` is."""
     if isinstance(value, int):
         if isinstance(size, int) and isinstance(low, int) and isinstance(high, int):
             return min(max(value if value >= 0 else size + value, low), high)
-        if abs(value) >= _AXIS_END:
+        if is_endless(value):
             return high if value > 0 else low
         if value == -1 and high is not size:
             return high  # the last element
@@ -133,7 +129,7 @@ def sliced(node: Node, size: Dim, start: Dim, end: Dim, step: int) -> Cut:
     if step == 0:
         raise Malformed("its step is 0")
     if step > 0:
-        if (start, end) == (0, 1) or (start == -1 and isinstance(end, int) and end >= _AXIS_END):
+        if (start, end) == (0, 1) or (start == -1 and isinstance(end, int) and end > 0 and is_endless(end)):
             return _one(node, size, first=start == 0)
         first, last = _bound(node, start, size, 0, size), _bound(node, end, size, 0, size)
         if isinstance(start, int) and start >= 0 and last is size:  # the form in which counts of parts are compared
@@ -188,6 +184,10 @@ def _slice(node: Node) -> Result:
         axes, steps = node.integers("axes", range(len(starts))), (1,) * len(starts)
     else:
         count = product(node.shape(1))
+        if not isinstance(count, int) and not node.has(3):  # the first axes, as many as there are starts
+            first = node.call("arange", start=0, step=1, count=count, dtype="int64")
+            given = [*node.inputs[:3], first, *node.inputs[4:]]
+            return _slice(node.altered(tuple(given)))
         axes = tuple(range(count if isinstance(count, int) else 0))
         if node.is_computed(3) or node.is_computed(4):
             known = node.numbers(3, "axes") if node.has(3) and not node.is_computed(3) else axes

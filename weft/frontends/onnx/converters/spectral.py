@@ -5,17 +5,19 @@ Lengths, axes and steps may be known at run time only. Known parts become consta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from weft.expr.nodes import index, make
+from weft.expr.nodes import Var, index, make
 from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.common.sizes import arithmetic, bounds, divide_products, product
 from weft.frontends.onnx.converters.computed_axes import ComputedAxes, integers, require, vector
+from weft.frontends.onnx.converters.loops import repeat
 from weft.frontends.onnx.converters.numbers import Operand, Traced, constant, operand, size, stack
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.tensors import dtype_of
+from weft.graph.nodes import GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import FLOAT64, INDEX
 
@@ -198,14 +200,28 @@ def _mel_edges(node: Node, bins: Dim, length: Operand, rate: Traced, low: Traced
     return (hertz * (length + 1.0) / rate).call("floor").to(INDEX)
 
 
+MAX_UNROLLED_ROWS = 64
+"""Most rows of a matrix whose elimination has no loop."""
+
+
 def _det(node: Node) -> Result:
-    """Det: elimination with row pivoting, unrolled over the (known) size of the matrices."""
+    """Det: elimination with row pivoting, unrolled over the size of small matrices."""
     x = operand(node, 0)
+    if len(x.shape) < 2:
+        raise Malformed(f"it has {len(x.shape)} dimensions, not those of matrices")
     *batch, rows, n = x.shape
-    if rows != n or not isinstance(n, int) or n > 64:
-        raise Unsupported("only determinants of square matrices up to 64 × 64 are supported")
+    if rows != n:
+        node.importer.assume("eq", rows, n, node.name)
     a = x.to("float64") if x.dtype.bits > 32 else x.to("float32")
     total = constant(node, 1, a.dtype).expand(*batch)
+    if isinstance(n, int) and n <= MAX_UNROLLED_ROWS:
+        return _eliminated(a, batch, n, total).to(x.dtype).x
+    return _eliminated_in_a_loop(a.reshape(*batch, n, n), batch, n, total).to(x.dtype).x
+
+
+def _eliminated(a: Traced, batch: Sequence[Dim], n: int, total: Traced) -> Traced:
+    """``total`` times the determinants of matrices; each step leaves a row and a column less."""
+    node = a.node
     for left in range(n, 0, -1):
         places = constant(node, np.arange(left), "int64")
         best = a.part(len(batch) + 1, 0).call("abs").call("argmax", axis=-1, keepdims=True)
@@ -221,7 +237,32 @@ def _det(node: Node) -> Result:
         rest = swapped.part(len(batch), 1, left)
         safe = head.equals(0.0).choose(head * 0.0 + 1.0, head)
         a = (rest - rest.part(len(batch) + 1, 0, 1) / safe * pivot).part(len(batch) + 1, 1, left)
-    return total.to(x.dtype).x
+    return total
+
+
+def _eliminated_in_a_loop(a: Traced, batch: Sequence[Dim], n: Dim, total: Traced) -> Traced:
+    """The same for matrices of any size, which stay whole: rows above that of the step are not read again."""
+    node, rank = a.node, len(batch)
+    places = _counted(node, n)
+
+    def step(k: Var, state: list[GraphExpr]) -> tuple[None, list[GraphExpr], list[GraphExpr]]:
+        a, total = (Traced(node, s) for s in state)
+        row, end = size(node, k, INDEX), arithmetic("add", k, 1)
+        column = a.part(rank + 1, k, end).reshape(*batch, n).call("abs")
+        best = (places < row).choose(column * 0.0 - 1.0, column).call("argmax", axis=-1, keepdims=True).to(INDEX)
+        chosen = places.equals(best).call("unsqueeze", axes=(-1,))
+        pivot = chosen.choose(a, 0.0).call("reduce_sum", axes=(-2,), keepdims=True)
+        swapped = chosen.choose(a.part(rank, k, end).expand(*a.shape), a)
+        head = pivot.part(rank + 1, k, end)
+        sign = best.equals(row).to(a.dtype) * 2.0 - 1.0
+        total = total * head.reshape(*batch) * sign.reshape(*batch)
+        safe = head.equals(0.0).choose(head * 0.0 + 1.0, head)
+        below = (places > row).call("unsqueeze", axes=(-1,))
+        after = below.choose(swapped - swapped.part(rank + 1, k, end) / safe * pivot, swapped)
+        return None, [after.x, total.x], []
+
+    (_, found), _ = repeat(node, [a.x, total.x], step, trips=n)
+    return Traced(node, found)
 
 
 SPECTRAL: dict[str, Callable[[Node], Result]] = {
