@@ -58,8 +58,11 @@ def _compute(log: bool) -> Any:
                 data, (axis,), te.sum, lambda x, at: te.exp(te.cast(x, wide) - line(top, at)), name="softmax_sum"
             )
 
+            # A stage of its own: once for each row, not in each of the loops into which rows of open length are split.
+            logs = te.compute(total.shape, lambda *i: te.log(total[i]), name="softmax_log")
+
             def log_element(*i: Expr) -> Expr:
-                return te.cast(te.cast(data[i], wide) - line(top, i) - te.log(line(total, i)), out.dtype)
+                return te.cast(te.cast(data[i], wide) - line(top, i) - line(logs, i), out.dtype)
 
             return te.compute(out.shape, log_element, name="log_softmax")
 

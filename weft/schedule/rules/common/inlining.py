@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 
-from weft.expr.nodes import Cast, Load
+from weft.expr.nodes import Call, Cast, Load
 from weft.expr.visit import collect, occurs
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, moves_or_decodes, static_extent
 from weft.schedule.rules.common.context import Context, guarded_load
-from weft.schedule.rules.common.work import cost_of, steps_of
+from weft.schedule.rules.common.work import SINGLE_OPERATIONS, cost_of, steps_of
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Buffer
 
 MAX_REPEATED_OPERATIONS = 6
 """Limit on operations that inlining may repeat for each reader or each reduction step."""
+ROOTS = frozenset({"sqrt", "rsqrt"})
+"""Functions that are one instruction, though a slow one."""
 MIN_ROW = 16
 """Fewest elements of a row that is stored so that its reductions run in vectors."""
 
@@ -64,11 +66,21 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
             return False  # transpose once: every recurrence step then loads vectors
         if reader.product is None and _breaks_up_rows(reader, view):
             return False  # store the row: the reduction then runs in vectors
+        if reused and _is_function_of_rows(context, block, view):
+            return False  # compute it once a row, not in each of the loops over the row
         guarded = guarded_load(view) and (reader.product is not None or not _looks_up_rows(view))
         if reader.reduce and (guarded or (cost > MAX_REPEATED_OPERATIONS and reused)):
             return False
     loads = sum(sum(a.buffer is buffer for a in r.loads) for r in readers)
     return cost <= MAX_REPEATED_OPERATIONS or loads <= 1
+
+
+def _is_function_of_rows(context: Context, block: BlockRef, view: View) -> bool:
+    """Whether the block computes a function, of many operations, of nothing but results of reductions."""
+    called = {e.name for s in view.stores for e in collect(s.value, Call)} - SINGLE_OPERATIONS - ROOTS
+    producers = context.schedule.get_producers(block)
+    made = {context.view(p).output.buffer for p in producers if context.is_reduction(p)}
+    return bool(called) and all(a.buffer in made for a in view.loads)
 
 
 def _looks_up_rows(view: View) -> bool:

@@ -24,6 +24,8 @@ PARTIAL_VECTORS = 4
 """Number of partial-result vectors of a long reduction, to hide the latency of the operation."""
 MIN_PARTIAL_LANES = 4
 """Fewest partial results of a short reduction: its vectors are narrower than the machine's."""
+MIN_ROW_OPERATIONS = 13
+"""A block that computes so much for each element hides the latency of the reductions of its row."""
 MAX_COLUMN_VECTORS = 8
 """Limit on the number of result vectors of a long reduction over rows."""
 
@@ -69,10 +71,18 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     if at is not None:
         for block in reversed(chain[:-1]):
             context.place(block, at)
+    partial = _partial_vectors(context, chain)
     for block in chain:
-        finish_row(context, block, lane_loop is not None, lanes, at)
+        finish_row(context, block, lane_loop is not None, lanes, at, partial)
         context.done.add(block.name)
     return True
+
+
+def _partial_vectors(context: Context, chain: Sequence[BlockRef]) -> int:
+    """How many vectors of partial results hide the latency of a reduction whose length is open. Combining them takes
+    longer than a short row, so they are fewer where other blocks of the row compute much meanwhile."""
+    costs = [cost_of(s.value) for b in chain for s in context.view(b).stores]
+    return PARTIAL_VECTORS if max(costs) < MIN_ROW_OPERATIONS else PARTIAL_VECTORS // 2
 
 
 def _enough(context: Context, loops: Sequence[LoopRef]) -> bool:
@@ -163,29 +173,37 @@ def _columns_contiguous(context: Context, last: BlockRef, chain: list[BlockRef],
 
 def _columns(context: Context, chain: list[BlockRef], rows: list[IterVar], lanes: int) -> int:
     """How many vectors of columns to reduce at a time. Independent sums hide the latency of the addition, and longer
-    contiguous parts of memory are read. One, if the reduction is short or computes much, or if threads would have too
-    little work."""
+    contiguous parts of memory are read: one vector of halves is half of a cache line. One, if the reduction is short or
+    threads would have too little work."""
     views = [context.view(b) for b in chain]
-    long = any(v.reduce and not _is_short(v) for v in views)
-    if not long or any(cost_of(s.value) > MAX_STEP_OPERATIONS for v in views for s in v.stores):
+    if not any(v.reduce and not _is_short(v) for v in views):
         return 1
+    costly = any(cost_of(s.value) > MAX_STEP_OPERATIONS for v in views for s in v.stores)
+    pieces = 1 if costly else PIECES_PER_CORE
     instances = 1
     for axis in rows:
         instances *= static_extent(axis) or 1
     extent = static_extent(rows[-1])
+    if extent is None:  # of several axes, the last may be short: most vectors of a step would be empty
+        return MAX_COLUMN_VECTORS if costly and len(rows) == 1 else 1
     for count in (MAX_COLUMN_VECTORS, MAX_COLUMN_VECTORS // 2, MAX_COLUMN_VECTORS // 4):
         width = count * lanes
-        if (
-            extent is not None
-            and extent % width == 0
-            and instances >= width * PIECES_PER_CORE * context.target.cpu.cores
-        ):
+        fits = extent >= width if costly else extent % width == 0
+        if fits and instances >= width * pieces * context.target.cpu.cores:
             return count
     return 1
 
 
-def finish_row(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at: LoopRef | None) -> None:
-    """Vectorize one block of the chain, inside the row loop ``at``."""
+def finish_row(
+    context: Context,
+    block: BlockRef,
+    in_lanes: bool,
+    lanes: int,
+    at: LoopRef | None,
+    partial: int = PARTIAL_VECTORS,
+) -> None:
+    """Vectorize one block of the chain, inside the row loop ``at``. A reduction along a row of open length has
+    ``partial`` vectors of partial results."""
     s, view = context.schedule, context.view(block)
     loops = s.get_loops(block)
     inside = loops if at is None else loops[loops.index(at) + 1 :]
@@ -203,7 +221,7 @@ def finish_row(context: Context, block: BlockRef, in_lanes: bool, lanes: int, at
             s.unroll(loop, context.choose(UNROLLED, UNROLLED[-1] if _is_short(view) else 0))
     elif reduce:
         if not _along_columns(context, block, own, lanes):
-            _across(context, block, reduce, lanes)
+            _across(context, block, reduce, lanes, partial)
     else:
         context.vectorize(list(own.values())[-1], lanes, 2)
 
@@ -212,7 +230,7 @@ def _is_short(view: View) -> bool:
     return steps_of(view) <= MAX_UNROLLED_STEPS
 
 
-def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int) -> None:
+def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int, partial: int) -> None:
     """Vectorize the reduction: each lane has its own partial result, and the lanes are combined at the end. Float sums
     are reassociated."""
     s, view = context.schedule, context.view(block)
@@ -232,13 +250,13 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
         context.note(block, f"{extent} steps are too few for vectors of {lanes} partial results: one element at a time")
         return
     reduce = [*reduce[: len(reduce) - joined], context.fuse(reduce[len(reduce) - joined :])]
-    several = whole and (extent is None or extent >= 2 * PARTIAL_VECTORS * lanes)
-    factor = lanes * context.choose(VECTORS_AT_A_TIME, PARTIAL_VECTORS if several else 1)
+    several = partial if extent is None else PARTIAL_VECTORS if extent >= 2 * PARTIAL_VECTORS * lanes else 1
+    factor = lanes * context.choose(VECTORS_AT_A_TIME, several if whole else 1)
     _, inner = s.split(reduce[-1], factors=(None, factor))
-    partial = s.rfactor(inner, 0, reassociate=True, share_loops=True)
-    s.set_scope(partial, 0, "register")
-    context.done.add(partial.name)
-    _finish_partial(context, partial)
+    parts = s.rfactor(inner, 0, reassociate=True, share_loops=True)
+    s.set_scope(parts, 0, "register")
+    context.done.add(parts.name)
+    _finish_partial(context, parts)
     lane = s.get_loop(block, -1)
     context.done.add(s.decompose_reduction(block, lane).name)
     s.vectorize(lane, reassociate=True)
