@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from math import inf
+from math import gcd, inf
 
-from weft.expr.affine import Poly, Ring, constant, linear_form, plus, scaled
+from weft.expr.affine import Poly, Ring, constant, exact_quotient, linear_form, plus, scaled
 from weft.expr.bounds import Interval
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import Const, Expr, ExprLike, Var, index, wrap
+from weft.expr.nodes import Binary, Const, Expr, ExprLike, Var, index, wrap
 from weft.expr.normalize import Normalizer
 from weft.expr.solver import Assumptions
 from weft.expr.sweep import Sweep, sweep
@@ -32,6 +32,7 @@ class Facts:
         possible value."""
         self._ring = Ring()
         self._normal = Normalizer(self._ring, Assumptions(keeps_variables=keeps_variables))
+        self._dimensions: list[Poly] = []
         for size in sizes:
             self.bind_size(size)
 
@@ -40,6 +41,7 @@ class Facts:
         made = Facts()
         made._ring = self._ring
         made._normal = Normalizer(self._ring, self._normal.solver.state.copy())
+        made._dimensions = self._dimensions
         return made
 
     # Stating
@@ -60,7 +62,9 @@ class Facts:
             normal.solver.state_nonnegative({**{(self._ring.number(var),): 1}, **scaled(lower, -1)})
         else:
             stop = self._ring.poly(normal.simplify(index(start) + index(extent)))
-            normal.solver.state_positive(self._ring.poly(normal.simplify(index(extent))))
+            positive = self._ring.poly(normal.simplify(index(extent)))
+            normal.solver.state_positive(positive)
+            self._state_factors(positive)
             normal.solver.state_bounds(self._ring.number(var), lower, plus(stop, -1))
         normal.forget()
 
@@ -68,6 +72,22 @@ class Facts:
         """``var`` is a symbolic dimension: at least ``smallest``."""
         self._normal.solver.state_range(self._ring.number(var), Interval(smallest, inf))
         self._normal.forget()
+
+    def bind_dimension(self, e: Expr) -> None:
+        """``e`` is the dimension of a buffer: at least 0, and at least 1 where a loop over a multiple of it runs."""
+        p = self._poly(e)
+        if len(p) > 1:
+            self._normal.solver.state_nonnegative(p)
+            self._normal.forget()
+            common = gcd(*p.values())
+            self._dimensions = [*self._dimensions, {mono: c // common for mono, c in p.items()}]
+
+    def _state_factors(self, positive: Poly) -> None:
+        """Dimensions that divide a positive form are positive, as none is negative."""
+        pieces = self._dimensions and _pieces(self._ring, positive)
+        for d in self._dimensions:
+            if any(exact_quotient(p, d) is not None for p in (positive, pieces) if p):
+                self._normal.solver.state_positive(d)
 
     def assume(self, condition: ExprLike) -> None:
         """``condition`` holds from now on."""
@@ -155,6 +175,17 @@ class Facts:
     def equal(self, a: ExprLike, b: ExprLike) -> bool:
         """Whether two indices are proved equal."""
         return a is b or self._normal.solver.zero(self._poly(index(a) - index(b)))
+
+
+def _pieces(ring: Ring, p: Poly) -> Poly | None:
+    """If ``p`` is the number ``(x + k - 1) // k`` of pieces of ``k``, the form ``x``, which is positive where it is.
+    Some whole pieces may stand outside the quotient."""
+    (mono, factor), *others = [term for term in p.items() if term[0]] or [((), 0)]
+    e = ring.atoms[mono[0]] if len(mono) == 1 and factor == 1 and not others else None
+    if not isinstance(e, Binary) or e.op != "floordiv" or not isinstance(e.b, Const):
+        return None
+    k = int(e.b.value)
+    return plus(ring.poly(e.a), p.get((), 0) * k - (k - 1))
 
 
 def _literal(e: ExprLike | None) -> int | None:

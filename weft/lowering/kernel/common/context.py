@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -15,11 +15,20 @@ from weft.tir.visit import postorder
 OPPOSITE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 
 
-def facts_of(program: Program) -> Facts:
-    """Facts that hold everywhere in ``program``: sizes are not negative."""
+def dimensions_of(program: Program) -> tuple[Expr, ...]:
+    """The dimensions of parameters that are computed from sizes, such as ``n - 2``. None of them is negative. Flat
+    buffers tell no more of them than the product."""
+    found = dict.fromkeys(d for b in program.params for d in b.shape)
+    return tuple(d for d in found if not isinstance(d, (Const, Var)))
+
+
+def facts_of(program: Program, dimensions: Iterable[Expr] = ()) -> Facts:
+    """Facts that hold everywhere in ``program``: sizes are not negative, nor are ``dimensions``."""
     facts = Facts()
     for size in program.sizes:
         facts.bind_size(size, 0)
+    for dimension in dimensions:
+        facts.bind_dimension(dimension)
     return facts
 
 

@@ -8,7 +8,7 @@ from there are a separate piece, which is often empty. A budget of statements li
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from weft.expr.affine import is_arithmetic
@@ -62,9 +62,10 @@ def partition(program: Program) -> Program:
     return replace(program, body=_visit(program.body, _State(facts_of(program))))
 
 
-def simplify_program(program: Program) -> Program:
-    """The program simplified in context, without splitting loops."""
-    return replace(program, body=_visit(program.body, _State(facts_of(program), budget=-1)))
+def simplify_program(program: Program, dimensions: Iterable[Expr] = ()) -> Program:
+    """The program simplified in context, without splitting loops. No loop over a multiple of one of ``dimensions`` runs
+    where that is not positive."""
+    return replace(program, body=_visit(program.body, _State(facts_of(program, dimensions), budget=-1)))
 
 
 def _visit(s: Stmt, state: _State) -> Stmt:

@@ -12,6 +12,7 @@ from weft.lowering.kernel.common.align import Wish, align_storage, asked_strides
 from weft.lowering.kernel.common.allocate import compact, off_the_stack, place_allocations
 from weft.lowering.kernel.common.bits import keep_bits
 from weft.lowering.kernel.common.blocks import lower_blocks
+from weft.lowering.kernel.common.context import dimensions_of
 from weft.lowering.kernel.common.double_buffer import double_buffers
 from weft.lowering.kernel.common.flatten import flatten
 from weft.lowering.kernel.common.half import widen_half
@@ -106,6 +107,14 @@ def skip_hidden_tiles(state: Lowered) -> Lowered:
     return state.with_program(skip_hidden(state.program, state.limited))
 
 
+def flatten_buffers(state: Lowered) -> Lowered:
+    """One element offset instead of an index per dimension. The offset of a fused loop is its variable: where sizes are
+    sums, this is told only by the dimensions, which flat buffers no longer have."""
+    dimensions = dimensions_of(state.program)
+    program = flatten(state.program)
+    return state.with_program(simplify_program(program, dimensions) if dimensions else program)
+
+
 PLACE_MEMORY: Final[tuple[KernelPass, ...]] = (
     collect_wishes,
     plain(double_buffers),  # one copy is filled while the other is read
@@ -122,7 +131,7 @@ PLACE_MEMORY: Final[tuple[KernelPass, ...]] = (
 """Blocks become statements, and memory is allocated for intermediates."""
 
 SIMPLIFY_STATEMENTS: Final[tuple[KernelPass, ...]] = (
-    plain(flatten),  # one element offset instead of an index per dimension
+    flatten_buffers,
     plain(off_the_stack),  # buffers that have grown
     skip_hidden_tiles,
     plain(partition),  # most iterations lose their checks
