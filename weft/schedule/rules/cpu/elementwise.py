@@ -36,6 +36,8 @@ MIN_ITERATIONS = 32
 """Fewest iterations, in total, that keep all threads busy."""
 MIN_ITERATIONS_PER_CORE = 4
 """Fewest iterations for each core that keep all threads busy."""
+MIN_WHOLE_VECTORS = 3
+"""Fewest whole vectors on an axis for which its rest, which is read one element at a time, takes little of the time."""
 MAX_TRANSPOSED_ROWS = 16
 """Limit on the rows of a tile that is transposed in registers."""
 
@@ -138,8 +140,11 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     joined = len(axes) - 1
     while joined - 1 > across and continues(view, axes[joined - 1], axes[joined]):
         joined -= 1
+    in_parts = not any(view.stride(a, axes[across]) == 1 for a in view.loads)  # channels in blocks
     if None in whole[joined:]:
         whole[joined:] = [None]  # one axis for the pixels of all lines has one rest, not one a line
+    elif in_parts and _ends_within_lines(pixels := math.prod(n or 0 for n in whole[joined:]), whole[-1] or 1, lanes):
+        whole[joined:] = [pixels]
     else:
         joined = len(axes) - 1
     extent = 1
@@ -147,8 +152,8 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
         extent = extent * size if size is not None else 0
     lanes = min(lanes, MAX_TRANSPOSED_ROWS)  # the rows of one tile are in registers
     tiles = [n for n in (lanes, 8, 4) if extent and n <= lanes and extent % n == 0]
-    if not any(view.stride(a, axes[across]) == 1 for a in view.loads):  # contiguous in parts: channels in blocks
-        lanes = next((n for n in (lanes, 8, 4) if whole[-1] is not None and whole[-1] % n == 0), 0)
+    if in_parts:
+        lanes = _lanes_along(whole[-1], lanes)
         tiles = [n for n in tiles if n <= lanes and (first < across or _reads_along(view, axes[across], n))]
     tile = next(iter(tiles), None)
     if tile != lanes and _has_whole_tiles(view, axes[across], extent, whole[-1], lanes):
@@ -168,6 +173,21 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     s.vectorize(last)
     context.parallelize(context.fuse(around), work)
     return True
+
+
+def _ends_within_lines(pixels: int, line: int, lanes: int) -> bool:
+    """Whether vectors over all pixels are better than vectors over each line: lines are no whole vectors. If all
+    vectors together were whole lines, quotients and remainders of a fused index would be reduced differently, and no
+    longer cancel in addresses."""
+    return line % lanes != 0 and -(-pixels // lanes) * lanes % line != 0
+
+
+def _lanes_along(last: int | None, lanes: int) -> int:
+    """The lanes of vectors along an axis of ``last`` elements: as many as divide it, all if most vectors of a long or
+    open axis are whole, else 0."""
+    if last is None or last >= MIN_WHOLE_VECTORS * lanes:
+        return lanes
+    return next((n for n in (lanes, 8, 4) if n <= lanes and last % n == 0), 0)
 
 
 def _has_whole_tiles(view: View, axis: IterVar, extent: int, last: int | None, lanes: int) -> bool:
