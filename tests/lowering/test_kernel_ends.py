@@ -96,6 +96,37 @@ def test_other_parts_of_a_condition_stay() -> None:
     assert guarded_loops(made) == 1, "what the loop changes is asked in the loop"
 
 
+def test_copies_are_decided_together_with_sums() -> None:
+    copies = loop(under(lt(1, N), Store(B, (Const(9),), x(K))))
+    made = check(seq(copies, loop(seq(under(lt(1, N), add(0, x(K))), under(lt(2, N), add(1, x(K)))))))
+    assert guarded_loops(made) == 0
+    assert guarded_loops(check(copies)) == 1
+
+
+def test_the_padding_of_an_open_picture_has_no_versions_of_its_own() -> None:
+    """One loop for each of whole and partial tiles of lines and columns. There were four of each, for the answers to the
+    questions for the first and the last column: 39 kB of code for 24."""
+    h, w = te.var("h"), te.var("w")
+    a, f = te.placeholder((8, h, w), name="a"), te.placeholder((8, 8, 3, 3), name="f")
+    inside = lambda i, j: te.all(i >= 1, i <= h, j >= 1, j <= w)  # noqa: E731 (a formula)
+    padded = te.compute(
+        (8, h + 2, w + 2), lambda c, i, j: te.if_then_else(inside(i, j), a[c, i - 1, j - 1], 0.0), "pad"
+    )
+    c, y, z = te.reduce_axis((0, 8), "c"), te.reduce_axis((0, 3), "y"), te.reduce_axis((0, 3), "z")
+    made = te.compute(
+        (8, h, w), lambda o, i, j: te.sum(padded[c, i + y, j + z] * f[o, c, y, z], axis=[c, y, z]), name="made"
+    )
+    target = Target("llvm -mcpu=x86-64-v4 -l1=49152 -l2=2097152")
+    kernel = tir_to_kernel(default_schedule(te_to_tir("f", [a, f], [made]), target).program, target)
+    filled = [s for s in walk(kernel.body) if isinstance(s, For) and s.kind == "serial" and fills(s, "pad")]
+    outermost = [s for s in filled if not any(s is not g and s in walk(g) for g in filled)]
+    assert len(outermost) == 4
+
+
+def fills(s: Stmt, buffer: str) -> bool:
+    return any(isinstance(y, Store) and y.buffer.name == buffer for y in walk(s))
+
+
 def test_two_compared_values() -> None:
     made = check(
         loop(seq(*(under(make("and", lt(i, N), lt(j, M)), add(4 * i + j, x(K))) for i in (0, 1) for j in (0, 2))))
@@ -117,6 +148,7 @@ def test_negated_and_reversed_comparisons() -> None:
         loop(under(make("lt", x(Const(0)), Const(1.0, "float32")), add(0, x(K)))),  # of data
         loop(under(make("eq", N, Const(3)), add(0, x(K)))),  # not in order
         loop(under(lt(0, N), loop(add(0, x(K)), Var("j")))),  # a loop inside is worth more than the question
+        loop(seq(*(under(lt(i, N), Store(B, (Const(i),), x(K))) for i in range(3)))),  # a copy, no sum
     ],
 )
 def test_what_is_left_alone(body: Stmt) -> None:

@@ -12,7 +12,9 @@ condition of its own, in every step of the reduction inside::
 
 The conditions compare one value, here ``n - 8 * i``, with different constants. Each range between two constants gets a
 version of the statements, in which all of these conditions are decided: the end of the rows is straight-line code like
-a whole tile. A budget of stores limits the growth of the code.
+a whole tile. Only steps of reductions gain by that: values then stay in registers from one step to the next. A loop
+that fills or copies, such as the padding of a picture, is no faster for several versions of it. A budget of stores
+limits the growth of the code.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import TypeAlias
 from weft.expr.affine import Ring
 from weft.expr.folds import conjuncts
 from weft.expr.linear import ZERO
-from weft.expr.nodes import Binary, Call, Const, Expr, Load, Not, Var, make
+from weft.expr.nodes import Binary, Call, Const, Expr, Load, Not, Source, Var, make
 from weft.expr.prove import Facts
 from weft.expr.visit import post_order, variables_of
 from weft.lowering.kernel.common.context import facts_of, forms_of, inside, is_total
@@ -48,6 +50,19 @@ def separate_ends(program: Program) -> Program:
     if not found.conditions(program.body):
         return program
     return replace(program, body=found.visit(program.body))
+
+
+def _is_step(s: If) -> bool:
+    """Whether the condition decides about a step of a reduction: results that are read and written, or an instruction
+    of its own, in no further loop."""
+    inner = list(walk(s))
+    return not any(isinstance(x, For) for x in inner) and any(
+        isinstance(x, Evaluate) or (isinstance(x, Store) and x.buffer in _read(x.value)) for x in inner
+    )
+
+
+def _read(value: Expr) -> set[Source]:
+    return {e.source for e in post_order(value) if isinstance(e, Load)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +148,8 @@ class _Ends:
         return not f.divides or is_total(f.form, self.facts)
 
     def _fixed(self, s: Stmt) -> dict[_Terms, dict[_Form, None]]:
-        """The conditions inside ``s`` whose variables are all bound outside of it, by what they compare, if some of
-        them are inside a loop."""
+        """The conditions inside ``s`` whose variables are all bound outside of it, by what they compare, if one of
+        them decides about a step of a reduction inside a loop."""
         found: dict[_Terms, dict[_Form, None]] = {}
         in_loops: set[_Terms] = set()
         stack: list[tuple[Stmt, frozenset[Var], bool]] = [(s, frozenset(), False)]
@@ -144,7 +159,7 @@ class _Ends:
                 for f in self._own(x):
                     if not variables_of(f.form, self.variables) & bound and self._is_total(f):
                         found.setdefault(f.terms, {})[f] = None
-                        if looped and not any(isinstance(y, For) for y in walk(x)):
+                        if looped and _is_step(x):
                             in_loops.add(f.terms)
             if isinstance(x, (For, Let)):
                 bound = bound | {x.var}
