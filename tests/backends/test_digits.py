@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -16,7 +17,10 @@ from weft.backends.llvm.digits import MAX_COUNTERS, divisions_of, of_loop
 from weft.expr.nodes import Const, Expr, Load, Var, make, maximum
 from weft.graph import build
 from weft.graph.nodes import Module, call
+from weft.kernels.machine_code import lowered
 from weft.ops.catalogue import op
+from weft.pipeline import optimize, unscheduled
+from weft.static_cost.judge import kernels
 from weft.support.dtypes import INDEX
 from weft.target import Target
 from weft.tir.interpret import run
@@ -55,6 +59,14 @@ VALUES = {
         P // ((W + 3) // 4) * 100 + P % ((W + 3) // 4),
         lambda i, h, w: i // -(-w // 4) * 100 + i % -(-w // 4),
     ),
+    "a known digit first": (
+        P // (H * 3) * 10000 + P // 3 % H * 100 + P % 3,
+        lambda i, h, w: i // (h * 3) * 10000 + i // 3 % h * 100 + i % 3,
+    ),
+    "a known digit between": (
+        P // W // 2 % H * 100 + P // W % 2 * 10 + P // W // 2 // H,
+        lambda i, h, w: i // w // 2 % h * 100 + i // w % 2 * 10 + i // w // 2 // h,
+    ),
     "of a sum": ((P + 1) // W * 100 + (P + 1) % W, lambda i, h, w: (i + 1) // w * 100 + (i + 1) % w),
     "largest": (P % maximum(H, W), lambda i, h, w: i % max(h, w)),
 }
@@ -74,7 +86,7 @@ def test_counted_numbers(name: str, kind: str, start: int) -> None:
 @settings(max_examples=60)
 @given(data=st.data(), h=st.integers(1, 6), w=st.integers(1, 6), n=st.integers(0, 12), m=st.integers(0, 4))
 def test_nested_loops_count_their_own(data: st.DataObject, h: int, w: int, n: int, m: int) -> None:
-    sizes = st.sampled_from([H, W, H * W, W + 1, H + W * 2])
+    sizes = st.sampled_from([H, W, H * W, W + 1, H + W * 2, Const(2, INDEX), Const(3, INDEX)])
 
     def digit(e: Expr) -> Expr:
         for _ in range(data.draw(st.integers(1, 3))):
@@ -91,8 +103,9 @@ def test_nested_loops_count_their_own(data: st.DataObject, h: int, w: int, n: in
     np.testing.assert_array_equal(results(program, h, w, n), want)
 
 
-def test_no_division_is_left_in_the_loop() -> None:
-    ir = emit_ir(filled(VALUES["three digits"][0], "serial"), MACHINE)
+@pytest.mark.parametrize("name", ["three digits", "a known digit first", "a known digit between"])
+def test_no_division_is_left_in_the_loop(name: str) -> None:
+    ir = emit_ir(filled(VALUES[name][0], "serial"), MACHINE)
     body = ir.split("loop.")[2]
     assert "div" in ir.split("loop.")[0] and "div" not in body and "rem" not in body
 
@@ -126,6 +139,22 @@ def test_a_size_of_zero_under_a_condition() -> None:
     program = Program("f", (OUT,), For(P, Const(0, INDEX), N, body), sizes=(H, W, N))
     assert set(results(program, 0, 0, 5)) == {-9}
     np.testing.assert_array_equal(results(program, 0, 2, 5)[:5], [0, 1, 0, 1, 0])
+
+
+def test_products_of_open_pictures_divide_nothing_per_tile() -> None:
+    """Tiles of a known number of channels, of open batch and pixels: one index is taken apart into three."""
+    x = build.var("x", [build.size("n"), 32, build.size("p")])
+    w = build.constant(np.random.default_rng(0).standard_normal((24, 32)).astype(np.float32))
+    module = Module.of(build.function([x], call(op("matmul"), [w, x])))
+    machine = Target("llvm -mcpu=x86-64-v4 -l1=49152 -l2=2097152")
+    (group,) = kernels(optimize(module, machine))
+    ir = emit_ir(lowered(unscheduled(group)[0], machine, None), machine)
+    loops = [b for b in re.split(r"\n(?=[\w.]+:)", ir) if re.match(r"loop\.\d+:", b)]
+    assert loops and not any(re.search(r" = [su](div|rem) ", b) for b in loops)
+    exe = weft.api.compile(module, threads=2)
+    for images, pixels in ((1, 35), (3, 99), (0, 9), (2, 1), (2, 0), (5, 64)):
+        a = np.random.default_rng(1).standard_normal((images, 32, pixels)).astype(np.float32)
+        np.testing.assert_allclose(exe(a), np.matmul(w.data, a), 1e-4, 1e-4)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

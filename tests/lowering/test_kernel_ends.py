@@ -104,8 +104,8 @@ def test_copies_are_decided_together_with_sums() -> None:
 
 
 def test_the_padding_of_an_open_picture_has_no_versions_of_its_own() -> None:
-    """One loop for each of whole and partial tiles of lines and columns. There were four of each, for the answers to the
-    questions for the first and the last column: 39 kB of code for 24."""
+    """One loop for each of whole and partial tiles of lines and columns. There were four of each, for the answers to
+    the questions for the first and the last column: 39 kB of code for 24."""
     h, w = te.var("h"), te.var("w")
     a, f = te.placeholder((8, h, w), name="a"), te.placeholder((8, 8, 3, 3), name="f")
     inside = lambda i, j: te.all(i >= 1, i <= h, j >= 1, j <= w)  # noqa: E731 (a formula)

@@ -54,7 +54,8 @@ class Counter:
 
 
 def divisions_of(kernel: Program) -> tuple[Division, ...]:
-    """The divisions of indices by sizes that are not known when compiling, inner ones first."""
+    """The divisions of indices by sizes that are not known when compiling, inner ones first, and those by numbers whose
+    quotients are divided by such sizes: ``i // 2 % n``."""
     if not kernel.sizes:
         return ()
     found: dict[Division, None] = {}
@@ -62,6 +63,8 @@ def divisions_of(kernel: Program) -> tuple[Division, ...]:
         if not isinstance(e, Binary) or e.op not in _DIVISIONS or e.dtype is not INDEX or e.lanes > 1:
             continue
         if not isinstance(e.b, Const) and _is_size(e.b, kernel.sizes):
+            if isinstance(e.a, Binary) and e.a.op == "floordiv" and isinstance(e.a.b, Const) and int(e.a.b.value) > 0:
+                found[Division(e.a.a, e.a.b)] = None
             found[Division(e.a, e.b)] = None
     return tuple(found)
 
