@@ -42,7 +42,7 @@ typedef struct DLManagedTensorVersioned {
     DLTensor dl_tensor;
 } DLManagedTensorVersioned;
 
-enum { DLPACK_CPU = 1, DLPACK_CUDA_HOST = 3 };
+enum { DLPACK_CPU = 1, DLPACK_CUDA_HOST = 3, DLPACK_ROCM_HOST = 11 }; /* main memory, pinned or not */
 enum { DLPACK_INT = 0, DLPACK_UINT = 1, DLPACK_FLOAT = 2, DLPACK_BFLOAT = 4, DLPACK_BOOL = 6 };
 enum {
     DLPACK_FLOAT8_E3M4 = 7,

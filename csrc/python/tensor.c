@@ -390,9 +390,10 @@ static PyObject *tensor_from_capsule(PyObject *cls, PyObject *capsule) {
             return PyErr_Format(PyExc_BufferError, "DLPack version %u is not supported", (unsigned)v->version.major);
         dl = &v->dl_tensor;
     }
-    if (dl->device.device_type != DLPACK_CPU && dl->device.device_type != DLPACK_CUDA_HOST)
+    int32_t home = dl->device.device_type;
+    if (home != DLPACK_CPU && home != DLPACK_CUDA_HOST && home != DLPACK_ROCM_HOST)
         return PyErr_Format(PyExc_BufferError, "the tensor is not in main memory (DLPack device %d)",
-                            (int)dl->device.device_type);
+                            (int)home);
     if (dl->dtype.lanes != 1 || dl->ndim < 0 || dl->ndim > MAX_DIMENSIONS)
         return PyErr_Format(PyExc_BufferError, "a DLPack tensor of vectors, or of too many dimensions");
     const element_type *element = element_by_dlpack(dl->dtype.code, dl->dtype.bits);

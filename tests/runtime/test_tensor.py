@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -146,6 +148,80 @@ def test_dlpack_in_begins_behind_the_offset(versioned: bool, first: int, skipped
     assert t.shape == part.shape and np.array_equal(np.asarray(t), part)
     source[first] = -1  # memory is shared
     assert np.asarray(t)[0, 0] == -1
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+@pytest.mark.parametrize("kind", [3, 11])
+def test_pinned_memory_is_main_memory(kind: int, versioned: bool) -> None:
+    """Memory that CUDA (3) or ROCm (11) pinned is shared like any other, and released once."""
+    source = np.arange(6, dtype=np.float32)
+    capsule = source.__dlpack__(**({"max_version": (1, 0)} if versioned else {}))
+    layout_of(capsule, versioned).device[0] = kind
+    before = sys.getrefcount(source)
+    t = from_dlpack(capsule)
+    source[0] = 40
+    assert np.asarray(t)[0] == 40 and str(t.device) == "cpu(0)"
+    del t, capsule
+    gc.collect()
+    assert sys.getrefcount(source) == before - 1
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+@pytest.mark.parametrize("kind", [2, 4, 10, 13, 99])
+def test_memory_of_other_devices_is_refused_and_given_back(kind: int, versioned: bool) -> None:
+    source = np.arange(6, dtype=np.float32)
+    capsule = source.__dlpack__(**({"max_version": (1, 0)} if versioned else {}))
+    layout = layout_of(capsule, versioned)
+    layout.device[0] = kind
+    before = sys.getrefcount(source)
+    with pytest.raises(InputError, match=f"DLPack device {kind}"):
+        from_dlpack(capsule)
+    del capsule
+    gc.collect()
+    assert sys.getrefcount(source) == before - 1
+
+
+_AT_THE_END = """
+import atexit, sys, threading, time
+import numpy as np, weft
+from weft import nd
+from weft.graph.parser import parse
+from weft.ops.catalogue import OPERATORS
+from weft.runtime.tensor import from_dlpack
+
+exe = weft.compile(parse("def @main<n>(%x: f32[n, 4]) -> f32[n, 4] { %0 = softmax(%x, axis=1) return %0 }", OPERATORS))
+x = np.ones((100000, 4), np.float32)
+if KIND == "daemons":
+    def forever():
+        while True:
+            exe(x)
+    for _ in range(3):
+        threading.Thread(target=forever, daemon=True).start()
+    time.sleep(0.1)
+elif KIND == "exports":
+    sys.kept = [nd.empty((4,)).__dlpack__(), np.from_dlpack(nd.empty((9,))), from_dlpack(np.ones(10)), exe]
+elif KIND == "finalizer":
+    class Late:
+        def __del__(self):
+            try:
+                exe(x[:3])
+            except Exception:
+                pass
+    sys.kept = Late()
+elif KIND == "atexit":
+    atexit.register(lambda: exe(x[:3]))
+else:
+    threading.Thread(target=lambda: [exe(x) for _ in range(20)]).start()
+print("end", flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", ["daemons", "exports", "finalizer", "atexit", "thread"])
+def test_the_interpreter_ends_while_the_runtime_is_used(kind: str) -> None:
+    """Runs of daemons, tensors that others hold, runs in finalizers: the process ends in order."""
+    code = f"KIND = {kind!r}\n{_AT_THE_END}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
 def test_dlpack_out_shares_memory():
