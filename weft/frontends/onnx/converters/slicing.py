@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from weft.expr.nodes import index, make
 from weft.frontends.common.problems import Malformed
 from weft.frontends.common.sizes import (
     Sizes,
@@ -231,11 +232,13 @@ def _split(node: Node) -> Result:
     count = node.integer("num_outputs", len(node.proto.output))
     if not 0 < count <= len(node.proto.output) + 1:
         raise Malformed(f"it has {len(node.proto.output)} outputs, but splits into {count}")
-    part = divide_products([arithmetic("add", size, count - 1)], [count]) if isinstance(size, int) else None
-    if part is None:
-        part = divide_products([size], [count])
-        return split_sizes(node, x, axis, [part] * count)
+    even = divide_products([size], [count])
+    if not node.has_attribute("num_outputs") or arithmetic("mul", even, count) == size:
+        return split_sizes(node, x, axis, [even] * count)
+    part = divide_products([arithmetic("add", size, count - 1)], [count])
     last = arithmetic("sub", size, arithmetic("mul", part, count - 1))
+    message = f"{node.name}: {size} elements in dimension {axis} do not make {count} parts of {part}"
+    node.importer.require(make("ge", index(last), index(0)), message)
     return split_sizes(node, x, axis, [*[part] * (count - 1), last])
 
 
