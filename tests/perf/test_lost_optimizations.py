@@ -144,7 +144,7 @@ def test_without_layouts_products_are_slower() -> None:
         ("mean of a middle axis in a cache", "schedule.rules.cpu.reduction._columns", lambda *a: 1, "operations"),
         ("mean of pictures", "schedule.rules.cpu.reduction._joined", lambda v: 1, "operations"),
         ("average pool", "schedule.rules.cpu.reduction.MAX_UNROLLED_STEPS", 0, "vector_bits"),
-        ("enlarged picture", "backends.llvm.memory.stretch", lambda *a: None, "gathers"),
+        ("enlarged picture", "backends.llvm.memory.stretches", lambda *a: (), "gathers"),
     ],
 )
 def test_each_lost_optimization_shows(

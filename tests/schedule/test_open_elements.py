@@ -15,8 +15,8 @@ from weft.expr.visit import collect
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule.rules.common.access import View, continues
+from weft.schedule.rules.common.runs import contiguous_suffix
 from weft.schedule.rules.cpu import default_schedule
-from weft.schedule.rules.cpu.elementwise import contiguous_suffix
 from weft.target import Target
 from weft.tir.nodes import Program
 from weft.tir.visit import all_expressions, blocks

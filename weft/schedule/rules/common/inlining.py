@@ -9,6 +9,7 @@ from weft.expr.visit import collect, occurs
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, moves_or_decodes, static_extent
 from weft.schedule.rules.common.context import Context, guarded_load
+from weft.schedule.rules.common.runs import run_length
 from weft.schedule.rules.common.work import SINGLE_OPERATIONS, cost_of, steps_of
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Buffer
@@ -69,6 +70,8 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
         if reused and _is_function_of_rows(context, block, view):
             return False  # compute it once a row, not in each of the loops over the row
         guarded = guarded_load(view) and (reader.product is not None or not _looks_up_rows(view))
+        if _shortens_rows(context, reader, view):
+            return False  # store it: what costs much is then computed in whole vectors
         if reader.reduce and (guarded or (cost > MAX_REPEATED_OPERATIONS and reused)):
             return False
     loads = sum(sum(a.buffer is buffer for a in r.loads) for r in readers)
@@ -106,6 +109,21 @@ def _breaks_up_rows(reader: View, producer: View) -> bool:
     if not any(a.buffer is buffer and reader.stride(a, axis) == 1 for a in reader.loads):
         return False
     return any(producer.stride(a, producer.spatial[-1]) not in (0, 1) for a in producer.loads)
+
+
+def _shortens_rows(context: Context, reader: View, producer: View) -> bool:
+    """Whether one of the two computes much on long rows, and inlined it would do so on rows of less than half a vector,
+    such as those that are joined, cut off or padded along a short axis."""
+    costs = [sum(cost_of(s.value) for s in v.stores) for v in (producer, reader)]
+    if max(costs) <= MAX_REPEATED_OPERATIONS or not reader.is_simple:
+        return False
+    if len(reader.spatial) != len(reader.block.iters):
+        return False  # reductions and recurrences have rules of their own
+    lanes = context.lanes(reader)
+    inner, outer = run_length(producer), run_length(reader)
+    if 0 < 2 * inner < lanes <= outer:
+        return costs[1] > MAX_REPEATED_OPERATIONS
+    return 0 < 2 * outer < lanes <= inner and costs[0] > MAX_REPEATED_OPERATIONS
 
 
 def _narrows(view: View) -> bool:

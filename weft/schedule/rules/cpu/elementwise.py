@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from weft.expr.iter_var import IterVar
-from weft.expr.linear import ONE, ZERO
-from weft.expr.nodes import Binary, Const, Expr, Load, Select, Var
+from weft.expr.nodes import Binary, Const
 from weft.expr.simplify import simplify
-from weft.expr.visit import collect, free_vars, occurs, substitute
+from weft.expr.visit import collect, occurs, substitute
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import (
     MIN_TRANSPOSED_ROWS,
-    Access,
     View,
     contiguous_elsewhere,
     continues,
-    static_extent,
 )
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.inlining import MAX_REPEATED_OPERATIONS
 from weft.schedule.rules.common.menus import divisors, near
+from weft.schedule.rules.common.runs import contiguous_suffix
 from weft.schedule.rules.common.work import cost_of, work_of
 
 VECTORS_IN_FLIGHT = 2
@@ -213,61 +210,3 @@ def _cut(context: Context, loop: LoopRef, lanes: int, extent: int | None) -> tup
             chunk //= 2
     outer, inner = context.schedule.split(loop, factors=(None, context.choose(near(chunk, least=lanes), chunk)))
     return [outer], inner
-
-
-def contiguous_suffix(view: View) -> int:
-    """The number of innermost axes that can be fused such that every access still moves by one element (or not at all).
-
-    That holds for axes over which the result and all operands are compact in the same order, whether their sizes are
-    known or not. An operand may also not move along any of the axes.
-    """
-    axes = view.spatial
-    accesses = [view.output, *view.loads]
-    by_position = _positions(view)
-    chosen_by = _chosen_by(view) | by_position
-    count = 0
-    expected: Expr = ONE
-    for position in range(len(axes) - 1, -1, -1):
-        axis = axes[position]
-        unit = static_extent(axis) == 1
-        steps = [view.step(a, axis) for a in accesses]
-        moving = [a for a, s in zip(accesses, steps, strict=True) if s is not ZERO]
-        if not unit and (steps[0] is ZERO or not all(s is ZERO or _is(view, s, expected) for s in steps)):
-            break
-        nested = expected is not ONE and not unit  # axes of extent 1 inside make no difference
-        if nested and (axis.var in chosen_by or any(a.var in by_position for a in axes[position + 1 :])):
-            break  # the condition is evaluated once for all axes inside, and positions need no division
-        if nested and len(moving) != len([a for a in accesses if _moves(view, a, axes[position + 1 :])]):
-            break
-        count += 1
-        expected = expected * axis.extent
-    return count
-
-
-def _is(view: View, step: Expr | None, expected: Expr) -> bool:
-    return step is not None and view.facts.equal(step, expected)
-
-
-def _chosen_by(view: View) -> set[Var]:
-    """Axes on which the choice between operands depends, as in concatenation and padding."""
-    return {
-        v for s in view.stores for e in collect(s.value, Select) if collect(e, Load) for v in free_vars(e.condition)
-    }
-
-
-def _positions(view: View) -> set[Var]:
-    """Axes the index of which is part of the value itself, as in a diagonal: of a fused axis, it would be a quotient or
-    a remainder for each element."""
-    found: set[Var] = set()
-    pending = [s.value for s in view.stores]
-    while pending:
-        e = pending.pop()
-        if isinstance(e, Var):
-            found.add(e)
-        elif not isinstance(e, Load):
-            pending += e.children
-    return found
-
-
-def _moves(view: View, access: Access, axes: Iterable[IterVar]) -> bool:
-    return any(view.step(access, a) is not ZERO for a in axes if static_extent(a) != 1)
