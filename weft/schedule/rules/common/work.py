@@ -12,6 +12,7 @@ from weft.cost import threads
 from weft.cost.assumed import EXTENT
 from weft.expr.nodes import Call, Expr, Load
 from weft.schedule.rules.common.access import View, static_extent
+from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS
 from weft.target import Target
 from weft.tir.nodes import Buffer
 
@@ -51,6 +52,14 @@ def work_of(view: View) -> float:
 def steps_of(view: View) -> int:
     """Steps of the reduction for one result. An open size counts as :data:`EXTENT`."""
     return math.prod(EXTENT if (n := static_extent(axis)) is None else n for axis in view.reduce)
+
+
+def unrolled_steps(view: View) -> int:
+    """Steps of a reduction of vectors that are unrolled: all, if they are few; else those of the innermost axis, if
+    they are (the line of a window); else all, in a loop."""
+    steps = steps_of(view)
+    last = next((n for a in reversed(view.reduce) if (n := static_extent(a)) != 1), None)
+    return last if last is not None and last <= MAX_UNROLLED_STEPS < steps else steps
 
 
 def bytes_of(view: View, instances: float) -> float:

@@ -31,7 +31,7 @@ from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.context import Context, reads_whole
 from weft.schedule.rules.common.menus import ITERATIONS_AHEAD, MAX_UNROLLED_STEPS, ROWS_OF_A_TILE, UNROLLED, divisors
-from weft.schedule.rules.common.work import cost_of, steps_of, work_of
+from weft.schedule.rules.common.work import cost_of, steps_of, unrolled_steps, work_of
 from weft.schedule.rules.cpu.far_rows import fetched_axis, rows_of_panel
 from weft.schedule.rules.cpu.packing import conflicts, pack, pack_rows, packable
 from weft.schedule.rules.cpu.pairs import group_axis, group_of, pack_groups
@@ -79,11 +79,12 @@ def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows:
         return _grouped_tile(roles.row_group, columns or MAX_COLUMNS, target)
     traffic = _traffic(view, roles, lanes, depth, target) if most_rows is None else near(rates, MAX_COLUMNS)
     anywhere = replace(traffic, widest=MAX_COLUMNS)
-    tile = register_tile(rows, columns, registers, depth, roles.broadcasts, 1, anywhere, rates)
+    unrolled = None if roles.broadcasts else unrolled_steps(view)
+    tile = register_tile(rows, columns, registers, depth, roles.broadcasts, 1, anywhere, rates, unrolled)
     if tile.columns <= traffic.widest:
         return tile
     lines = static_extent(roles.lines) if roles.lines is not None and most_rows is None else None
-    return register_tile(rows, columns, registers, depth, roles.broadcasts, lines or 1, traffic, rates)
+    return register_tile(rows, columns, registers, depth, roles.broadcasts, lines or 1, traffic, rates, unrolled)
 
 
 def _tiled_rows(axis: IterVar) -> int | None:
@@ -561,8 +562,10 @@ class Tiling:
             s.unroll(loop)
         self._fetch_rows(own)
         short = (not roles.broadcasts or not rows) and steps_of(self.view) <= MAX_UNROLLED_STEPS
+        line = not roles.broadcasts and unrolled_steps(self.view) < steps_of(self.view)
         for loop in reduce:
-            s.unroll(loop, self.context.choose(UNROLLED, UNROLLED[-1] if short else 0))
+            full = short or (line and loop == reduce[-1])
+            s.unroll(loop, self.context.choose(UNROLLED, UNROLLED[-1] if full else 0))
         s.vectorize(vector)
         for loop in pair:
             group = group_of(self.view)

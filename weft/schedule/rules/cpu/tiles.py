@@ -20,7 +20,7 @@ MAX_ROWS: Final = 32
 MAX_COLUMNS: Final = 6
 """Limit on the adjacent vectors in a tile."""
 MAX_UNROLLED: Final = 160
-"""Limit on the multiply-adds of a one-column tile over the whole reduction, if both operands are vectors."""
+"""Limit on the multiply-adds of a one-column tile in all steps that are unrolled, if both operands are vectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ def register_tile(
     lines: int = 1,
     traffic: Traffic | None = None,
     rates: Rates = REFERENCE,
+    unrolled: int | None = None,
 ) -> RegisterTile:
     """The tile with the fewest cycles over ``rows`` scalars by ``columns`` vectors, ``lines`` times.
 
@@ -56,9 +57,12 @@ def register_tile(
 
     ``registers`` is the number of vector registers of the machine, ``depth`` the length of the reduction (short
     reductions spend relatively more time on initializing and storing the tile). Without ``broadcasts``, both operands
-    are vectors (depth-wise work). ``rates`` are the rates of the machine.
+    are vectors (depth-wise work). ``rates`` are the rates of the machine. ``unrolled`` is the number of steps that are
+    unrolled (None: all); if it is not the whole depth, the vectors that neighbouring steps share stay in registers too.
     """
     best, best_cost = RegisterTile(1, 1), float("inf")
+    steps = depth if unrolled is None else unrolled
+    held = MAX_ROWS if steps == depth else registers // 2 - 1
     traffic = traffic or near(rates, MAX_COLUMNS)
     known_rows = rows if rows is not None else assumed.TILE_ROWS
     known_columns = columns if columns is not None else assumed.TILE_COLUMNS
@@ -68,7 +72,7 @@ def register_tile(
                 continue
             for high in range(1, (min(MAX_ROWS // m, lines) if m == rows else 1) + 1):
                 operands = n + 1 if broadcasts else 2
-                if m * high * n + operands > registers or (not broadcasts and m * depth > MAX_UNROLLED and m > 4):
+                if m * high * n + operands > registers or (not broadcasts and m > 4 and not _fits(m, steps, held)):
                     break
                 cost = 0.0
                 for m_count, m_size in _row_pieces(known_rows, m, lines, high):
@@ -80,6 +84,11 @@ def register_tile(
                 if cost < best_cost - 1e-9:
                     best, best_cost = RegisterTile(m, n, high), cost
     return best
+
+
+def _fits(rows: int, steps: int, most: int) -> bool:
+    """Whether a tile has at most ``most`` rows, and few enough multiply-adds in its unrolled steps."""
+    return rows * steps <= MAX_UNROLLED and rows <= most
 
 
 def _row_pieces(rows: int, tile: int, lines: int, high: int) -> list[tuple[int, int]]:
