@@ -71,6 +71,13 @@ def test_selects_by_data_are_not_simplified_once_for_each_path() -> None:
     assert _calls(lambda: Facts().simplify(made)) < 4 * small
 
 
+def test_what_a_condition_on_an_element_says_is_used() -> None:
+    i = Var("i")
+    at = cast(Load(TENSORS[0], (i + 1 - 1, Const(0))), INDEX)
+    negative = make("lt", at, 0)
+    assert Facts().simplify(select(negative, make("min", at, 5), 7)) is Facts().simplify(select(negative, at, 7))
+
+
 def test_a_condition_on_data_is_known_where_it_is_asked_again() -> None:
     x, y = (Load(TENSORS[0], (Var("i"), Var(k))) for k in "jk")
     first, second = make("lt", x, 0.5), make("lt", y, 0.5)
