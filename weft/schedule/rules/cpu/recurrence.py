@@ -15,8 +15,8 @@ from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
+from weft.schedule.rules.common.runs import contiguous_suffix
 from weft.schedule.rules.common.work import pieces_of, work_of, worth_parallel
-from weft.schedule.rules.cpu.elementwise import contiguous_suffix
 from weft.tir.nodes import Buffer
 from weft.tir.visit import blocks as blocks_below
 
