@@ -69,3 +69,29 @@ def test_results(first: str, rows: int) -> None:
     if first == "function":
         want = np.concatenate([want[:, :2], y], 1)
     np.testing.assert_allclose(run_program(made, [x, y], [rows])[0], want, rtol=2e-5, atol=1e-6)
+
+
+def normalized(rows: int) -> Program:
+    """The layer normalization of rows of 96 elements: two numbers for each row, in a result that costs much."""
+    types = [TensorType.of((rows, 96), "float32")] + [TensorType.of((96,), "float32")] * 2
+    inputs = [te.placeholder(t.shape, name=name) for t, name in zip(types, "xgb", strict=True)]
+    norm = op("layer_norm")
+    return te_to_tir("rows", inputs, [norm.compute(norm.complete({}), types[0], *inputs)])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 8, 64])
+def test_a_number_for_a_whole_row_is_computed_once(rows: int) -> None:
+    """Fewer rows than half a vector are no short rows of the result: its loop over all elements computed the sums of
+    the row anew for each."""
+    text = to_text(default_schedule(normalized(rows), Target("sapphire-rapids")).program)
+    assert f"(0, {rows * 96})" not in text, text
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 7, 8])
+def test_results_of_few_rows(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    x, g, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((rows, 96), 96, 96))
+    mean, variance = x.mean(1, keepdims=True), x.var(1, keepdims=True)
+    made = default_schedule(normalized(rows), Target("cpu")).program
+    found = run_program(made, [x, g, b])[0]
+    np.testing.assert_allclose(found, (x - mean) / np.sqrt(variance + 1e-5) * g + b, rtol=2e-5, atol=2e-5)

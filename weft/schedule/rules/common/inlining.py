@@ -114,12 +114,16 @@ def _breaks_up_rows(reader: View, producer: View) -> bool:
 def _shortens_rows(context: Context, reader: View, producer: View) -> bool:
     """Whether one of the two computes much on long rows, and inlined it would do so on rows of less than half a vector,
     such as those that are joined, cut off or padded along a short axis."""
-    costs = [sum(cost_of(s.value) for s in v.stores) for v in (producer, reader)]
-    if max(costs) <= MAX_REPEATED_OPERATIONS or not reader.is_simple:
-        return False
-    if len(reader.spatial) != len(reader.block.iters):
+    if not reader.is_simple or len(reader.spatial) != len(reader.block.iters):
         return False  # reductions and recurrences have rules of their own
-    lanes = context.lanes(reader)
+    lanes, last = context.lanes(reader), [a for v in (producer, reader) for a in v.spatial[-1:]]
+    if not any((static_extent(a) or lanes) * 2 < lanes for a in last):
+        return False  # no row is that short
+    if not any(a.buffer is producer.output.buffer and a.uses(x.var) for a in reader.loads for x in last[-1:]):
+        return False  # one number for a whole row shortens nothing
+    costs = [sum(cost_of(s.value) for s in v.stores) for v in (producer, reader)]
+    if max(costs) <= MAX_REPEATED_OPERATIONS:
+        return False
     inner, outer = run_length(producer), run_length(reader)
     if 0 < 2 * inner < lanes <= outer:
         return costs[1] > MAX_REPEATED_OPERATIONS
