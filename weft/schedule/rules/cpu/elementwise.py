@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from weft.cost.caches import CACHE_LINE_BYTES, stays_in_l2
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Const
 from weft.expr.simplify import simplify
@@ -14,6 +15,7 @@ from weft.schedule.rules.common.access import (
     View,
     contiguous_elsewhere,
     continues,
+    static_extent,
 )
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.inlining import MAX_REPEATED_OPERATIONS
@@ -37,6 +39,9 @@ MIN_WHOLE_VECTORS = 3
 """Fewest whole vectors on an axis for which its rest, which is read one element at a time, takes little of the time."""
 MAX_TRANSPOSED_ROWS = 16
 """Limit on the rows of a tile that is transposed in registers."""
+ADJACENT_TILES = 8
+"""Tiles transposed one after the other along the axis on which the operand is contiguous, if it is in memory: a line of
+each of many rows is read from as many pages, whose translations are evicted before the next line is read."""
 
 
 def schedule_elementwise(context: Context, block: BlockRef) -> bool:
@@ -165,11 +170,23 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     if whole[-1] is None or whole[-1] > lanes:
         more, last = s.split(last, factors=(None, lanes))
         around.append(more)
-    s.reorder(*around, copies, last)
+    inside = [copies, last]
+    tiles_across = context.extent(outside)  # open: a loop over some of the tiles would have a rest of its own
+    if tiles_across and len(around) > first + 1 and _writes_far_lines(context, view, lanes):
+        around[first], adjacent = s.split(outside, factors=(None, max(divisors(tiles_across, ADJACENT_TILES))))
+        inside.insert(0, adjacent)
+    s.reorder(*around, *inside)
     s.unroll(copies)
     s.vectorize(last)
     context.parallelize(context.fuse(around), work)
     return True
+
+
+def _writes_far_lines(context: Context, view: View, lanes: int) -> bool:
+    """Whether vectors are whole cache lines, and the result is, or may be, too large for the second-level cache. Lines
+    that are written in parts, with much in between, would be evicted before they are complete."""
+    numbers, nbytes = math.prod(static_extent(a) or math.inf for a in view.spatial), view.output.buffer.dtype.nbytes
+    return lanes * nbytes >= CACHE_LINE_BYTES and not stays_in_l2(numbers * nbytes, context.target.cpu.l2)
 
 
 def _ends_within_lines(pixels: int, line: int, lanes: int) -> bool:
