@@ -19,6 +19,7 @@ from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS, UNROLLED, VECTORS_AT_A_TIME, near
 from weft.schedule.rules.common.work import cost_of, pieces_of, steps_of, work_of, worth_parallel
 from weft.schedule.rules.cpu.columns import MAX_STEP_OPERATIONS, PIECES_PER_CORE, finishes_columns, schedule_columns
+from weft.schedule.rules.cpu.recurrence import exceeds_l2
 
 PARTIAL_VECTORS = 4
 """Number of partial-result vectors of a long reduction, to hide the latency of the operation."""
@@ -26,6 +27,10 @@ MIN_PARTIAL_LANES = 4
 """Fewest partial results of a short reduction: its vectors are narrower than the machine's."""
 MIN_ROW_OPERATIONS = 13
 """A block that computes so much for each element hides the latency of the reductions of its row."""
+FETCHED_BYTES = 4096
+"""How far ahead rows in memory are prefetched: less comes too late, more is evicted before it is used."""
+ROWS_IN_L2 = 8
+"""Fewest rows that the second-level cache must hold: the next one must not replace what the present one needs."""
 MAX_COLUMN_VECTORS = 8
 """Limit on the number of result vectors of a long reduction over rows."""
 
@@ -75,7 +80,29 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     for block in chain:
         finish_row(context, block, lane_loop is not None, lanes, at, partial)
         context.done.add(block.name)
+    if at is not None and lane_loop is None:
+        _fetch_next_rows(context, chain, at)
     return True
+
+
+def _fetch_next_rows(context: Context, chain: Sequence[BlockRef], at: LoopRef) -> None:
+    """Prefetch rows in memory, those that are read and those that are written, while a function is computed on the row
+    before: without that, reading, computing and writing take turns, and each waits for the others."""
+    s, written = context.schedule, context.view(chain[-1]).output.buffer
+    for block in chain[:-1]:
+        view, loops = context.view(block), s.get_loops(block)
+        inside = loops[loops.index(at) + 1 :] if at in loops else []
+        if view.reduce or len(inside) < 2 or sum(cost_of(x.value) for x in view.stores) < MIN_ROW_OPERATIONS:
+            continue
+        row = static_extent(view.spatial[-1])
+        if row is None or ROWS_IN_L2 * row * written.dtype.nbytes > context.target.cpu.l2:
+            return
+        for buffer in dict.fromkeys((*(a.buffer for a in view.loads), written)):
+            rows = len(buffer.shape) == len(written.shape)
+            if rows and buffer in s.program.params and exceeds_l2(context, buffer):
+                ahead = max(1, FETCHED_BYTES // max(1, row * buffer.dtype.nbytes))
+                s.prefetch(at, buffer.name, ahead, within=inside[0])
+        return
 
 
 def _partial_vectors(context: Context, chain: Sequence[BlockRef]) -> int:
