@@ -103,15 +103,15 @@ def test_known_columns(columns: int) -> None:
     np.testing.assert_allclose(got, expected("softmax", x, 0), 4e-3, 4e-3)
 
 
-@pytest.mark.parametrize("shape", [(32768, 256), (te.var("n"), 256), (2000, 4096), (16, 100, 1024)])
+@pytest.mark.parametrize("shape", [(32768, 256), (te.var("n"), 256), (2000, 4096), (16, 100, 1024), (9, te.var("n"))])
 def test_rows_in_memory_are_fetched_while_others_are_computed(shape: tuple[Any, ...]) -> None:
     """Reading, computing and writing took turns: 1.6 times as long as onnxruntime."""
     text = to_text(default_schedule(made("softmax", shape, len(shape) - 1), TARGET).program)
-    ahead = max(1, 1024 // shape[-1])
+    ahead = max(1, 1024 // shape[-1]) if isinstance(shape[-1], int) else 2
     assert f'prefetch_shares = [["x", {ahead}], ["softmax", {ahead}]]' in text
 
 
-@pytest.mark.parametrize("shape", [(100, 256), (8, 1 << 20), (32768, te.var("n")), (64, 64, 4)])
+@pytest.mark.parametrize("shape", [(100, 256), (8, 1 << 20), (64, 64, 4)])
 def test_rows_that_stay_near_and_rows_as_large_as_the_cache_are_not(shape: tuple[Any, ...]) -> None:
     assert "prefetch" not in to_text(default_schedule(made("softmax", shape, len(shape) - 1), TARGET).program)
 

@@ -29,6 +29,8 @@ MIN_ROW_OPERATIONS = 13
 """A block that computes so much for each element hides the latency of the reductions of its row."""
 FETCHED_BYTES = 4096
 """How far ahead rows in memory are prefetched: less comes too late, more is evicted before it is used."""
+FETCHED_OPEN_ROWS = 2
+"""How many rows ahead, if their length is open."""
 ROWS_IN_L2 = 8
 """Fewest rows that the second-level cache must hold: the next one must not replace what the present one needs."""
 MAX_COLUMN_VECTORS = 8
@@ -95,13 +97,13 @@ def _fetch_next_rows(context: Context, chain: Sequence[BlockRef], at: LoopRef) -
         if view.reduce or len(inside) < 2 or sum(cost_of(x.value) for x in view.stores) < MIN_ROW_OPERATIONS:
             continue
         row = static_extent(view.spatial[-1])
-        if row is None or ROWS_IN_L2 * row * written.dtype.nbytes > context.target.cpu.l2:
+        if row is not None and ROWS_IN_L2 * row * written.dtype.nbytes > context.target.cpu.l2:
             return
         for buffer in dict.fromkeys((*(a.buffer for a in view.loads), written)):
             rows = len(buffer.shape) == len(written.shape)
             if rows and buffer in s.program.params and exceeds_l2(context, buffer):
-                ahead = max(1, FETCHED_BYTES // max(1, row * buffer.dtype.nbytes))
-                s.prefetch(at, buffer.name, ahead, within=inside[0])
+                ahead = FETCHED_BYTES // max(1, row * buffer.dtype.nbytes) if row is not None else FETCHED_OPEN_ROWS
+                s.prefetch(at, buffer.name, max(1, ahead), within=inside[0])
         return
 
 
