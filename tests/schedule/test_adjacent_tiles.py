@@ -40,6 +40,14 @@ def test_parts_of_lines_and_small_tensors_do_not(shape: tuple[int, int, int], dt
     assert "serial(0, 8)" not in to_text(channels_last(shape, dtype))
 
 
+def test_blocks_of_channels_do_not() -> None:
+    """The next tile along the channels is in another block: the pixels of one block follow each other."""
+    a = te.placeholder((64, 14 * 14, 16), name="a")
+    out = te.compute((1024, 14 * 14), lambda c, p: a[c // 16, p, c % 16], name="out")
+    text = to_text(default_schedule(te_to_tir("move", [a], [out]), Target("zen4")).program)
+    assert "unrolled(0, 16)" in text and "serial(0, 8)" not in text
+
+
 @pytest.mark.parametrize("shape", [(64, 96, 112), (48, 131, 100), (33, 257, 80), (129, 64, 65)])
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 def test_results(shape: tuple[int, int, int], dtype: str) -> None:

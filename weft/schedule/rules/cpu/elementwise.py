@@ -172,7 +172,7 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
         around.append(more)
     inside = [copies, last]
     tiles_across = context.extent(outside)  # open: a loop over some of the tiles would have a rest of its own
-    if tiles_across and len(around) > first + 1 and _writes_far_lines(context, view, lanes):
+    if tiles_across and not in_parts and len(around) > first + 1 and _writes_far_lines(context, view, lanes):
         around[first], adjacent = s.split(outside, factors=(None, max(divisors(tiles_across, ADJACENT_TILES))))
         inside.insert(0, adjacent)
     s.reorder(*around, *inside)
