@@ -17,7 +17,7 @@ L1_WAYS: Final = 8
 """Lines that one set of the first-level cache holds."""
 
 
-def stays_in_l2(nbytes: float, l2: int) -> bool:
+def stays_in_l2(nbytes: int, l2: int) -> bool:
     """Whether an operand stays in the cache while others are read once: it takes at most three quarters of it."""
     return 4 * nbytes <= 3 * l2
 

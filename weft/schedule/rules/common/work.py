@@ -86,3 +86,10 @@ def pieces_of(work: float, target: Target) -> int:
 def worth_parallel(work: float, target: Target) -> bool:
     """Whether the useful number of threads is faster than one thread."""
     return threads.worth_several(cycles_of(work, target), target.cpu.cores, target.cpu.rates)
+
+
+def exceeds_l2(target: Target, buffer: Buffer) -> bool:
+    """Whether a buffer is larger than the second-level cache, or may be."""
+    sizes = [getattr(d, "value", None) for d in buffer.shape]
+    known = math.prod(int(n) for n in sizes if n is not None) * buffer.dtype.nbytes
+    return None in sizes or known > target.cpu.l2

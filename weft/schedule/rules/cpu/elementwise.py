@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from weft.cost.caches import CACHE_LINE_BYTES, stays_in_l2
+from weft.cost.caches import CACHE_LINE_BYTES
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Const
 from weft.expr.simplify import simplify
@@ -15,13 +15,12 @@ from weft.schedule.rules.common.access import (
     View,
     contiguous_elsewhere,
     continues,
-    static_extent,
 )
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.inlining import MAX_REPEATED_OPERATIONS
 from weft.schedule.rules.common.menus import divisors, near
 from weft.schedule.rules.common.runs import contiguous_suffix
-from weft.schedule.rules.common.work import cost_of, work_of
+from weft.schedule.rules.common.work import cost_of, exceeds_l2, work_of
 
 VECTORS_IN_FLIGHT = 2
 """Number of vectors computed at the same time."""
@@ -185,8 +184,8 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
 def _writes_far_lines(context: Context, view: View, lanes: int) -> bool:
     """Whether vectors are whole cache lines, and the result is, or may be, too large for the second-level cache. Lines
     that are written in parts, with much in between, would be evicted before they are complete."""
-    numbers, nbytes = math.prod(static_extent(a) or math.inf for a in view.spatial), view.output.buffer.dtype.nbytes
-    return lanes * nbytes >= CACHE_LINE_BYTES and not stays_in_l2(numbers * nbytes, context.target.cpu.l2)
+    buffer = view.output.buffer
+    return lanes * buffer.dtype.nbytes >= CACHE_LINE_BYTES and exceeds_l2(context.target, buffer)
 
 
 def _ends_within_lines(pixels: int, line: int, lanes: int) -> bool:

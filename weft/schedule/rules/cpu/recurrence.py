@@ -5,8 +5,6 @@ If several threads are faster, each thread takes strips of columns and runs all 
 
 from __future__ import annotations
 
-import math
-
 from weft.cost.assumed import EXTENT
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Load
@@ -16,8 +14,7 @@ from weft.schedule.rules.common.access import View
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.common.runs import contiguous_suffix
-from weft.schedule.rules.common.work import pieces_of, work_of, worth_parallel
-from weft.tir.nodes import Buffer
+from weft.schedule.rules.common.work import exceeds_l2, pieces_of, work_of, worth_parallel
 from weft.tir.visit import blocks as blocks_below
 
 VECTORS_IN_FLIGHT = 2
@@ -80,7 +77,7 @@ def _in_strips(context: Context, view: View, loops: list[LoopRef], lanes: int) -
     step, vectors = VECTORS_IN_FLIGHT, MAX_STRIP_VECTORS
     if extent is not None:
         vectors = min(vectors, max(step, extent // (lanes * wanted * step) * step))
-    if exceeds_l2(context, view.output.buffer):
+    if exceeds_l2(context.target, view.output.buffer):
         vectors = max(vectors, _strip_bytes(context, view, extent, wanted) // (lanes * view.output.buffer.dtype.nbytes))
     if extent is None or extent >= 2 * lanes * vectors:
         width = context.choose(near(vectors, 2 * vectors), vectors)
@@ -106,10 +103,3 @@ def _strip_bytes(context: Context, view: View, extent: int | None, most: int) ->
             best, least = width, time
         width *= 2
     return best
-
-
-def exceeds_l2(context: Context, buffer: Buffer) -> bool:
-    """Whether a buffer is larger than the second-level cache, or may be."""
-    sizes = [getattr(d, "value", None) for d in buffer.shape]
-    known = math.prod(int(n) for n in sizes if n is not None) * buffer.dtype.nbytes
-    return None in sizes or known > context.target.cpu.l2

@@ -17,9 +17,8 @@ from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import SHUFFLED_STRIDE, View, continues, static_extent
 from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS, UNROLLED, VECTORS_AT_A_TIME, near
-from weft.schedule.rules.common.work import cost_of, pieces_of, steps_of, work_of, worth_parallel
+from weft.schedule.rules.common.work import cost_of, exceeds_l2, pieces_of, steps_of, work_of, worth_parallel
 from weft.schedule.rules.cpu.columns import MAX_STEP_OPERATIONS, PIECES_PER_CORE, finishes_columns, schedule_columns
-from weft.schedule.rules.cpu.recurrence import exceeds_l2
 
 PARTIAL_VECTORS = 4
 """Number of partial-result vectors of a long reduction, to hide the latency of the operation."""
@@ -101,7 +100,7 @@ def _fetch_next_rows(context: Context, chain: Sequence[BlockRef], at: LoopRef) -
             return
         for buffer in dict.fromkeys((*(a.buffer for a in view.loads), written)):
             rows = len(buffer.shape) == len(written.shape)
-            if rows and buffer in s.program.params and exceeds_l2(context, buffer):
+            if rows and buffer in s.program.params and exceeds_l2(context.target, buffer):
                 ahead = FETCHED_BYTES // max(1, row * buffer.dtype.nbytes) if row is not None else FETCHED_OPEN_ROWS
                 s.prefetch(at, buffer.name, max(1, ahead), within=inside[0])
         return

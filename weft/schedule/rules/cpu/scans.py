@@ -25,9 +25,9 @@ from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
-from weft.schedule.rules.common.work import work_of
+from weft.schedule.rules.common.work import exceeds_l2, work_of
 from weft.schedule.rules.cpu.elementwise import MAX_TRANSPOSED_ROWS
-from weft.schedule.rules.cpu.recurrence import MAX_STRIP_VECTORS, VECTORS_IN_FLIGHT, exceeds_l2, steps_column_by_column
+from weft.schedule.rules.cpu.recurrence import MAX_STRIP_VECTORS, VECTORS_IN_FLIGHT, steps_column_by_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _fetch_rows(context: Context, block: BlockRef, strip: LoopRef, tiles: LoopRe
     prefetcher does not follow rows that take turns, several of which share a page."""
     view, s = context.view(block), context.schedule
     for buffer in dict.fromkeys(a.buffer for a in (*view.loads, view.output)):
-        if buffer in s.program.params and exceeds_l2(context, buffer):
+        if buffer in s.program.params and exceeds_l2(context.target, buffer):
             s.prefetch(strip, buffer.name, 1, within=tiles)
 
 
