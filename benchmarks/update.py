@@ -21,6 +21,7 @@ from benchmarks.models import BF16_PEERS, PEERS, from_json, measured, select, ta
 from benchmarks.report import Table, geometric_mean, tables_from_json
 from benchmarks.suite import GROUPS, available
 from benchmarks.zoo import rows
+from benchmarks.zoo.__main__ import positive
 
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
@@ -64,10 +65,11 @@ def of_models(
     return table(found, peers).markdown()
 
 
-def of_zoo(threads: int) -> str:
-    """The zoo by family, and its slowest models; the records are stored."""
+def of_zoo(threads: int, every: int) -> str:
+    """Every ``every``-th model of the zoo by family, and the slowest; the records are stored."""
     path = RESULTS / f"zoo-{threads}.json"
-    command = [sys.executable, "-m", "benchmarks.zoo", "--threads", str(threads), "--kernels", "0", "--json", str(path)]
+    command = [sys.executable, "-m", "benchmarks.zoo", "--threads", str(threads), "--every", str(every)]
+    command += ["--kernels", "0", "--json", str(path)]
     subprocess.run(command, check=True, stdout=sys.stderr, cwd=HERE.parent)
     return zoo_tables(path)
 
@@ -103,8 +105,8 @@ def _whole(title: str, ratios: dict[str, float]) -> tuple[object, ...]:
     return (title, len(ratios), mean, share, ", ".join(far) or "none", f"{worst} {ratios[worst]:.2f}")
 
 
-def sections(peers: tuple[str, ...] = PEERS) -> dict[str, Section]:
-    """All tables by name; models of float32 are measured beside ``peers``."""
+def sections(peers: tuple[str, ...] = PEERS, every: int = 1) -> dict[str, Section]:
+    """All tables by name; models of float32 are measured beside ``peers``, and every ``every``-th of the zoo."""
     return {
         "limits": Section(partial(of_module, "limits", "peaks"), 1),
         "imports": Section(partial(of_module, "imports", "imports"), 1),
@@ -126,7 +128,7 @@ def sections(peers: tuple[str, ...] = PEERS) -> dict[str, Section]:
             f"bf16-{threads}": Section(partial(of_models, f"bf16-{threads}", "", threads, BF16_PEERS, "bf16"), 3)
             for threads in (1, 2)
         },
-        **{f"zoo-{threads}": Section(partial(of_zoo, threads), 40) for threads in (1, 2)},
+        **{f"zoo-{threads}": Section(partial(of_zoo, threads, every), 40) for threads in (1, 2)},
         "tvm": Section(partial(of_models, "tvm", "images", 1, ("tvm",), "f32", TVM_MODELS), 5),
         "summary": Section(lambda: summary().markdown(), 0),
     }
@@ -169,8 +171,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--list", action="store_true", help="what there is, with the minutes it takes")
     parser.add_argument("--peers", default=",".join(PEERS), help="engines beside which models are measured")
+    parser.add_argument("--every", type=positive, default=1, metavar="N", help="measure every Nth model of the zoo")
     options = parser.parse_args()
-    chosen = sections(tuple(options.peers.split(",")))
+    chosen = sections(tuple(options.peers.split(",")), options.every)
     if options.list:
         for name, section in SECTIONS.items():
             print(f"{name:22} about {section.minutes:g} minutes")

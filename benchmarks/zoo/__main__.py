@@ -2,7 +2,7 @@
 turns.
 
 python -m benchmarks.zoo [--models NAME,…] [--families decoders,…] [--threads 1,2] [--peers onnxruntime,openvino]
-                         [--runs N] [--above RATIO] [--kernels N] [--json FILE] [--markdown]
+                         [--every N] [--runs N] [--above RATIO] [--kernels N] [--json FILE] [--markdown]
 python -m benchmarks.zoo --build      only make the files
 python -m benchmarks.zoo --check      only compare results with onnxruntime
 python -m benchmarks.zoo --list       names and families
@@ -107,10 +107,18 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(w for w in text.split(",") if w)
 
 
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=words, default=(), help="parts of names; =NAME for one model")
     parser.add_argument("--families", type=words, default=(), help=", ".join(FAMILIES))
+    parser.add_argument("--every", type=positive, default=1, metavar="N", help="of the chosen models, every Nth")
     parser.add_argument("--threads", type=words, default=("1", "2"))
     parser.add_argument("--peers", type=words, default=PEERS)
     parser.add_argument("--runs", type=int, default=20)
@@ -126,7 +134,7 @@ def main() -> None:
     if options.check_here:
         check_here(options.check_here)
         return
-    entries = only(ENTRIES, options.models, options.families)
+    entries = only(ENTRIES, options.models, options.families)[:: options.every]
     if not entries:
         parser.error("no model has this name and family; --list shows all")
     if options.list:
