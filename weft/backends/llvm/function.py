@@ -46,6 +46,10 @@ class LlvmFunction:
         """The type in which addresses are computed: as wide as a pointer of the target."""
         self.ranges: dict[Var, Interval] = {}
         """Variables of loops with constant bounds, and their values; kept where ``index`` is narrower than int64."""
+        self.storing: Expr | None = None
+        """The value of the store that is being emitted."""
+        self.roots = 0
+        """Square roots of whole vectors emitted since the last beginning of a loop."""
         self._bound: list[object] = []
         self._readers: dict[Buffer, list[object]] = {}
         self._count = 0

@@ -9,6 +9,7 @@ from typing import Final
 from weft.backends.llvm.beyond import BEYOND, beyond
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.packed import dot2, dot4, pack
+from weft.backends.llvm.roots import root
 from weft.backends.llvm.types import scalar_type, splat, type_of, vector
 from weft.backends.llvm.vectors import intrinsic, mangled
 from weft.backends.native import filled
@@ -19,7 +20,6 @@ from weft.support.dtypes import INT32, INT64, DType
 from weft.support.errors import InternalError
 
 _FLOAT: Final = {
-    "sqrt": "llvm.sqrt",
     "floor": "llvm.floor",
     "ceil": "llvm.ceil",
     "round": "llvm.roundeven",
@@ -73,9 +73,10 @@ def emit_call(f: LlvmFunction, e: Call, args: list[str]) -> str:
             return f.op(f"fcmp oeq {typed[0][0]} {size}, {splat(float('inf'), dtype, e.lanes)}")
         if e.name == "ldexp":
             return _scaled(f, e, args)
+        if e.name == "sqrt":
+            return root(f, args[0], dtype, e.lanes)
         if e.name == "rsqrt":
-            root = intrinsic(f, "llvm.sqrt", ty, typed)
-            return f.op(f"fdiv {ty} {splat(1.0, dtype, e.lanes)}, {root}")
+            return f.op(f"fdiv {ty} {splat(1.0, dtype, e.lanes)}, {root(f, args[0], dtype, e.lanes)}")
         if e.name in C_MATH:
             return _library(f, e, typed)
         if e.name.endswith(BEYOND):

@@ -38,7 +38,9 @@ class Emission:
 def statement(f: LlvmFunction, s: Stmt, context: Emission) -> None:
     """Emit one statement at the end of the current block."""
     if isinstance(s, Store):
+        f.storing = s.value
         store(f, s, value)
+        f.storing = None
     elif isinstance(s, Seq):
         if not matrix_tiles(f, s):
             _sequence(f, s.stmts, context)
@@ -182,6 +184,7 @@ def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certa
         before = f.label
         f.forget_reads()
         f.start(head)
+        f.roots = 0
         f.lines.append(f"  {variable} = phi {ty} [ {begin}, %{before} ], [ {variable}.next, %latch.{n} ]")
         digits.define(f, counters, before, f"latch.{n}")
         define_counter(f, s, variable, narrow)

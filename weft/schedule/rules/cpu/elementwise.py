@@ -6,7 +6,7 @@ import math
 
 from weft.cost.caches import CACHE_LINE_BYTES
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import Binary, Const
+from weft.expr.nodes import Binary, Call, Const
 from weft.expr.simplify import simplify
 from weft.expr.visit import collect, occurs, substitute
 from weft.schedule.refs import BlockRef, LoopRef
@@ -17,13 +17,16 @@ from weft.schedule.rules.common.access import (
     continues,
 )
 from weft.schedule.rules.common.context import Context
-from weft.schedule.rules.common.inlining import MAX_REPEATED_OPERATIONS
+from weft.schedule.rules.common.inlining import MAX_REPEATED_OPERATIONS, ROOTS
 from weft.schedule.rules.common.menus import divisors, near
 from weft.schedule.rules.common.runs import contiguous_suffix
 from weft.schedule.rules.common.work import cost_of, exceeds_l2, work_of
+from weft.support.dtypes import FLOAT64
 
 VECTORS_IN_FLIGHT = 2
 """Number of vectors computed at the same time."""
+VECTORS_OF_ROOTS = 4
+"""The same where each is a square root of float64, on processors that compute some of them by products."""
 MAX_VECTORS_IN_FLIGHT = 8
 """Limit on the vectors computed at the same time, if that many are needed until the pattern of read indices repeats."""
 MAX_SHORT_VECTORS = 4
@@ -68,7 +71,8 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
     if not outer and (extent is None or extent > 4 * lanes):
         outer, inner = _cut(context, inner, lanes, extent)
     if lanes > 1:
-        context.vectorize(inner, lanes, _period(view, lanes) if flat <= 1 else VECTORS_IN_FLIGHT)
+        vectors = _period(view, lanes) if flat <= 1 else VECTORS_IN_FLIGHT
+        context.vectorize(inner, lanes, max(vectors, _for_roots(context, view, inner, lanes)))
     if _leaves_enough(context, outer, extent, lanes):
         outer = outer[:-1]  # the innermost stays a separate loop: its index needs no division
     if outer:
@@ -78,6 +82,16 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
         context.parallelize(context.fuse(outer), work)
     context.done.add(block.name)
     return True
+
+
+def _for_roots(context: Context, view: View, inner: LoopRef, lanes: int) -> int:
+    """The number of vectors that roots of float64 want at the same time along a loop: a code generator may leave every
+    third or fourth to the divider and compute the others meanwhile. 1 where there are none."""
+    cpu = context.target.cpu
+    if not cpu.has("avx512f") or lanes * FLOAT64.bits != cpu.vector_bits:
+        return 1
+    roots = any(e.name in ROOTS for s in view.stores for e in collect(s.value, Call))
+    return VECTORS_OF_ROOTS if roots and (context.extent(inner) or 0) >= VECTORS_OF_ROOTS * lanes else 1
 
 
 def _period(view: View, lanes: int) -> int:
