@@ -96,6 +96,50 @@ def test_divisors_of_zero_and_overflow_do_not_stop_the_process(dtype: str) -> No
 @pytest.mark.parametrize("name", MEANING)
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int16"])
 def test_vectors_are_not_divided_lane_by_lane(dtype: str, name: str) -> None:
+    for machine, used in (("x86-64-v4", "vrcp14p"), ("x86-64-v3", "vdivp")):  # the divider is the slowest unit
+        target = Target(machine)
+        text = assembly(emit_ir(kernel(name, dtype, target), target), target)
+        assert used in text and (machine == "x86-64-v3" or "idiv" not in text)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int16", "uint16"])
+def test_quotients_by_estimates_next_to_whole_ones(dtype: str) -> None:
+    """The largest dividends beside multiples of divisors of every size, where an estimate is most easily wrong."""
+    info, rng, machine = np.iinfo(dtype), np.random.default_rng(8), Target("cpu")
+    b = np.minimum(np.rint(np.exp2(rng.uniform(0, info.bits, 1 << 16))), info.max).astype(np.int64)
+    times = info.max // b
+    near = np.concatenate([b * times + n for n in (-1, 0, 1)])
+    a = np.clip(near, 1, info.max).astype(dtype)
+    b = np.tile(b, 3).astype(dtype)
+    sides = [(a, b)] if info.min == 0 else [(a, b), (-a, b), (a, -b), (-a, -b)]
+    for x, y in sides:
+        out = np.zeros_like(x)
+        run_kernel(kernel("truncdiv", dtype, machine), [x, y, out], [x.size], machine)
+        wide, by = x.astype(np.int64), y.astype(np.int64)
+        np.testing.assert_array_equal(out, np.sign(wide) * np.sign(by) * (np.abs(wide) // np.abs(by)))
+
+
+@pytest.mark.parametrize("name", MEANING)
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_long_numbers_are_divided_in_floats_while_those_hold_them(dtype: str, name: str) -> None:
+    """Vectors of small numbers, some with a large one in a lane, operands around the limit, multiples, neighbours."""
+    rng, machine, signed = np.random.default_rng(9), Target("cpu"), dtype == "int64"
+    edges = [(1 << n) + d for n in (31, 32, 51, 52, 53, 54) for d in (-2, -1, 0, 1)]
+    b = np.exp2(rng.uniform(0, 52, 4000)).astype(np.int64)
+    quotient = np.exp2(rng.uniform(0, 52 - np.log2(b))).astype(np.int64)
+    a = np.concatenate([b * quotient + d for d in (-1, 0, 1)])
+    b = np.tile(b, 3)
+    pairs = [*zip(a.tolist(), b.tolist(), strict=True), *itertools.product(edges, [1, 2, 3, 7, *edges])]
+    if signed:
+        pairs += [(x * s, y * t) for x, y in pairs[::7] for s, t in ((-1, 1), (1, -1), (-1, -1))]
+    pairs += [((1 << 62) + n, 3) if n % 50 == 0 else (n, 7) for n in range(1000)]
+    x, y = (np.array(column, dtype) for column in zip(*pairs, strict=True))
+    out = np.zeros_like(x)
+    run_kernel(kernel(name, dtype, machine), [x, y, out], [x.size], machine)
+    assert out.tolist() == [MEANING[name][1](p, q) for p, q in pairs]
+
+
+def test_vectors_of_long_numbers_have_both_ways() -> None:
     target = Target("x86-64-v4")
-    text = assembly(emit_ir(kernel(name, dtype, target), target), target)
-    assert "idiv" not in text and "vdivp" in text
+    text = assembly(emit_ir(kernel("truncdiv", "int64", target), target), target)
+    assert "vdivpd" in text and "idivq" in text

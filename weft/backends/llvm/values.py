@@ -16,13 +16,13 @@ from weft.backends.llvm.conversions import convert
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import emit_call
 from weft.backends.llvm.memory import filled_from, filled_load, load
-from weft.backends.llvm.narrow import short_division
 from weft.backends.llvm.packed import packed_load
+from weft.backends.llvm.quotients import division
 from weft.backends.llvm.types import constant, literal, scalar_type, splat, type_of, vector
 from weft.backends.llvm.vectors import broadcast, intrinsic, shuffle
 from weft.backends.packing import is_packed_load
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Var
-from weft.support.dtypes import INDEX, DType
+from weft.support.dtypes import INDEX
 from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer
 
@@ -127,7 +127,7 @@ def _binary(f: LlvmFunction, e: Binary) -> str:
         name = f"llvm.{'s' if kind == 'int' else 'u'}{e.op}"
         return intrinsic(f, name, ty, [(ty, a), (ty, b)])
     elif e.op in DIVISIONS:
-        return _division(f, e, ty, a, b)
+        return division(f, e, ty, a, b)
     raise InternalError(f"no LLVM code for '{e.op}' on {e.a.dtype}")
 
 
@@ -142,65 +142,6 @@ def _float_extremum(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
         wins = f.op(f"fcmp {'ogt' if e.op == 'max' else 'olt'} {ty} {a}, {b}")
         return f.op(f"select {vector('i1', e.lanes)} {wins}, {ty} {a}, {ty} {b}")
     return intrinsic(f, f"llvm.{e.op}imum", ty, [(ty, a), (ty, b)], flags="nsz ")
-
-
-def _division(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
-    floor, remainder = e.op.startswith("floor"), e.op.endswith("mod")
-    dtype, lanes = e.a.dtype, e.lanes
-    if (short := short_division(f, e, a, b)) is not None:
-        return short
-    if is_data(e.b, f.data):
-        a, b = _harmless(f, dtype, lanes, a, b)
-    scalar = e.b.value if isinstance(e.b, Broadcast) else e.b
-    in_floats = lanes > 1 and dtype.bits <= 32 and not isinstance(scalar, Const)
-    if dtype.kind == "uint" or not floor:
-        if in_floats:
-            quotient, rest = _in_floats(f, dtype, lanes, a, b)
-            return rest if remainder else quotient
-        return f.op(f"{'u' if dtype.kind == 'uint' else 's'}{'rem' if remainder else 'div'} {ty} {a}, {b}")
-    if isinstance(scalar, Const):
-        by = int(scalar.value)
-        if by > 0 and by & (by - 1) == 0:  # arithmetic shift and mask already round toward minus infinity
-            if remainder:
-                return f.op(f"and {ty} {a}, {splat(by - 1, dtype, lanes)}")
-            return f.op(f"ashr {ty} {a}, {splat(by.bit_length() - 1, dtype, lanes)}")
-    zero, bools = splat(0, dtype, lanes), vector("i1", lanes)
-    quotient, rest = _in_floats(f, dtype, lanes, a, b) if in_floats else ("", f.op(f"srem {ty} {a}, {b}"))
-    inexact = f.op(f"icmp ne {ty} {rest}, {zero}")
-    signs = f.op(f"xor {ty} {rest}, {b}")
-    differ = f.op(f"icmp slt {ty} {signs}, {zero}")
-    fix = f.op(f"and {bools} {inexact}, {differ}")
-    if remainder:
-        moved = f.op(f"add {ty} {rest}, {b}")
-        return f.op(f"select {bools} {fix}, {ty} {moved}, {ty} {rest}")
-    quotient = quotient or f.op(f"sdiv {ty} {a}, {b}")
-    less = f.op(f"sext {bools} {fix} to {ty}")
-    return f.op(f"add {ty} {quotient}, {less}")
-
-
-def _in_floats(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> tuple[str, str]:
-    """The quotient, rounded toward 0, and the remainder of vectors of at most 32 bits. No machine divides vectors of
-    integers, and LLVM would divide lane by lane. Floats of more bits than the dividend give the same quotient: if it is
-    no integer, it is further from the next one than the rounding goes."""
-    ty, wide = vector(scalar_type(dtype), lanes), vector("double" if dtype.bits > 16 else "float", lanes)
-    sign = "s" if dtype.kind == "int" else "u"
-    parts = [f.op(f"{sign}itofp {ty} {x} to {wide}") for x in (a, b)]
-    exact = f.op(f"fdiv {wide} {parts[0]}, {parts[1]}")
-    quotient = f.op(f"fpto{sign}i {wide} {exact} to {ty}")
-    product = f.op(f"mul {ty} {quotient}, {b}")
-    return quotient, f.op(f"sub {ty} {a}, {product}")
-
-
-def _harmless(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> tuple[str, str]:
-    """Operands that cannot trap. A divisor of 0 counts as 1, and the smallest number divided by -1 gives itself.
-    Disabled lanes of a mask hold zeros, so divisors of 0 occur."""
-    ty, bools = vector(scalar_type(dtype), lanes), vector("i1", lanes)
-    bad = f.op(f"icmp eq {ty} {b}, {splat(0, dtype, lanes)}")
-    if dtype.kind == "int":
-        lowest = f.op(f"icmp eq {ty} {a}, {splat(-(1 << (dtype.bits - 1)), dtype, lanes)}")
-        minus = f.op(f"icmp eq {ty} {b}, {splat(-1, dtype, lanes)}")
-        bad = f.op(f"or {bools} {bad}, {f.op(f'and {bools} {lowest}, {minus}')}")
-    return a, f.op(f"select {bools} {bad}, {ty} {splat(1, dtype, lanes)}, {ty} {b}")
 
 
 def _not(f: LlvmFunction, e: Not) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.types import scalar_type, vector
 from weft.support.dtypes import DType
@@ -74,3 +76,20 @@ def _shuffle_op(f: LlvmFunction, element: str, a: tuple[str, int], b: str | None
     ty = f"<{a[1]} x {element}>"
     listed = ", ".join("i32 poison" if p < 0 else f"i32 {p}" for p in picks)
     return f.op(f"shufflevector {ty} {a[0]}, {ty} {b or 'poison'}, <{len(picks)} x i32> <{listed}>")
+
+
+def in_whole_vectors(
+    f: LlvmFunction, x: str, dtype: DType, lanes: int, own: int, one: Callable[[str], str], to: DType | None = None
+) -> str:
+    """What ``one`` makes of vectors of ``own`` lanes that hold those of ``x``, as one value of dtype ``to`` (default:
+    that of ``x``). Lanes that are too many are undefined."""
+    found = []
+    for first in range(0, lanes, own):
+        count = min(own, lanes - first)
+        if lanes == 1:
+            element = scalar_type(dtype)
+            part = f.op(f"insertelement {vector(element, own)} poison, {element} {x}, i64 0")
+        else:
+            part = shuffle(f, dtype, [(x, lanes)], [*range(first, first + count), *[-1] * (own - count)])
+        found.append((one(part), own))
+    return shuffle(f, to or dtype, found, list(range(lanes)))
