@@ -68,6 +68,10 @@ def _first(dtypes: Sequence[DType]) -> DType:
     return dtypes[0]
 
 
+def _last(dtypes: Sequence[DType]) -> DType:
+    return dtypes[-1]
+
+
 def _truth(dtypes: Sequence[DType]) -> DType:
     return BOOL
 
@@ -125,6 +129,10 @@ def _popcount(x: Any) -> Any:
 def _clz(x: Any) -> Any:
     lengths = np.frompyfunc(lambda v: _width(x) - int(v).bit_length(), 1, 1)
     return _like(lengths(_unsigned(x)), x)
+
+
+def _lookup16(x: Any, *numbers: Any) -> Any:
+    return _like(np.choose(np.asarray(x).astype(np.int64) & 15, numbers), numbers[0])
 
 
 def _reinterpret(x: Any, dtype: DType) -> Any:
@@ -235,6 +243,7 @@ def _rows() -> tuple[Intrinsic, ...]:
         ),
         Intrinsic("pack2", 2, "any", _nothing, _pack2, "two bfloat16 numbers as one int32, the first in the low half"),
         Intrinsic("dot2", 3, "any", _first, _dot2, "x + the products of the bfloat16 halves of y and z; x is float32"),
+        Intrinsic("lookup16", 17, "any", _last, _lookup16, "that of 16 numbers whose place is in the last bits of x"),
         Intrinsic("reinterpret", 1, "any", None, _reinterpret, "the same bits as another dtype of that width"),
         Intrinsic("likely", 1, "any", _first, lambda x: x, "x; a hint that the condition usually holds"),
         Intrinsic(

@@ -8,7 +8,7 @@ from weft.expr.added import added, find, is_foreign
 from weft.expr.intrinsic_table import INTRINSICS as INTRINSICS
 from weft.expr.intrinsic_table import Intrinsic as Intrinsic
 from weft.expr.intrinsic_table import result_dtype as result_dtype
-from weft.expr.nodes import Call, Expr, ExprLike, cast, promote, wrap
+from weft.expr.nodes import Broadcast, Call, Expr, ExprLike, cast, promote, wrap
 from weft.support.dtypes import BOOL, FLOAT32, DType
 from weft.support.errors import UserError
 from weft.support.words import did_you_mean
@@ -138,3 +138,10 @@ def pack2(a: ExprLike, b: ExprLike) -> Expr:
 def dot2(total: ExprLike, x: ExprLike, y: ExprLike) -> Expr:
     """``total`` plus the two products of the bfloat16 halves of ``x`` and ``y``; ``total`` is float32."""
     return call("dot2", total, x, y)
+
+
+def lookup16(x: ExprLike, *numbers: ExprLike) -> Expr:
+    """That one of 16 ``numbers``, of one dtype, whose place the last four bits of the integer ``x`` give."""
+    place, listed = wrap(x), [wrap(n) for n in numbers]
+    wide = [n if n.lanes == place.lanes else Broadcast(n, place.lanes) for n in listed]
+    return Call("lookup16", (place, *wide), listed[0].dtype)

@@ -10,6 +10,7 @@ from weft.backends.llvm.beyond import BEYOND, beyond
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.packed import dot2, dot4, pack
 from weft.backends.llvm.roots import root
+from weft.backends.llvm.tables import lookup16
 from weft.backends.llvm.types import scalar_type, splat, type_of, vector
 from weft.backends.llvm.vectors import intrinsic, mangled
 from weft.backends.native import filled
@@ -28,7 +29,7 @@ _FLOAT: Final = {
     "fma": "llvm.fma",
     "copysign": "llvm.copysign",
 }
-_WORDS: Final = {"pack2": pack, "pack4": pack, "dot2": dot2, "dot4": dot4}
+_SPECIAL: Final = {"pack2": pack, "pack4": pack, "dot2": dot2, "dot4": dot4, "lookup16": lookup16}
 _BITS: Final = {"bitand": "and", "bitor": "or", "bitxor": "xor", "shl": "shl"}
 # Bits and lanes → the instruction that multiplies by a power of two, and the feature it needs. Source: Intel 64 and
 # IA-32 Architectures Software Developer's Manual, VSCALEFPS and VSCALEFPD.
@@ -61,8 +62,8 @@ def emit_call(f: LlvmFunction, e: Call, args: list[str]) -> str:
         return args[0]
     if e.name == "reinterpret":
         return f.op(f"bitcast {typed[0][0]} {args[0]} to {ty}") if typed[0][0] != ty else args[0]
-    if e.name in _WORDS:
-        return _WORDS[e.name](f, e, args)
+    if e.name in _SPECIAL:
+        return _SPECIAL[e.name](f, e, args)
     if dtype.is_float:
         if e.name in _FLOAT:
             return intrinsic(f, _FLOAT[e.name], ty, typed)

@@ -11,6 +11,7 @@ from weft.expr.nodes import Broadcast, Const, Expr, Select, make
 from weft.support.dtypes import DType
 
 Function: TypeAlias = "Callable[..., Expr]"
+Coefficients: TypeAlias = "Sequence[float] | Sequence[Expr]"
 
 _PI_HALVES: Final = math.pi / 2
 
@@ -21,15 +22,16 @@ def like(value: float, x: Expr, dtype: DType | None = None) -> Expr:
     return made if x.lanes == 1 else Broadcast(made, x.lanes)
 
 
-def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
+def polynomial(x: Expr, coefficients: Coefficients) -> Expr:
     """Horner's scheme, highest power first."""
-    out = like(coefficients[0], x)
+    first = coefficients[0]
+    out = first if isinstance(first, Expr) else like(first, x)
     for c in coefficients[1:]:
         out = out * x + c
     return out
 
 
-def polynomial_in_halves(x: Expr, coefficients: Sequence[float], lowest: int = 2) -> Expr:
+def polynomial_in_halves(x: Expr, coefficients: Coefficients, lowest: int = 2) -> Expr:
     """As ``polynomial``, with two chains of steps that do not wait for each other: the even and the odd powers of all
     but the ``lowest`` terms, which decide the rounding, are summed apart.
 

@@ -7,13 +7,14 @@ from typing import Final
 
 from weft.expr.intrinsics import call
 from weft.expr.nodes import Call, Cast, Expr, make
-from weft.lowering.kernel.common import compensated
+from weft.lowering.kernel.common import compensated, tables
 from weft.lowering.kernel.common import function_forms as forms
 from weft.lowering.kernel.common import inverse_functions as inverse
 from weft.lowering.kernel.common import mathematics as plain
 from weft.lowering.kernel.common import wide_mathematics as wide
+from weft.lowering.kernel.common.passes import Lowered
 from weft.support.dtypes import FLOAT16, FLOAT32, FLOAT64, DType
-from weft.tir.nodes import Program
+from weft.target import Target
 from weft.tir.visit import map_expr, transform_expressions
 
 _EXPONENTIAL = (plain.exp, plain.exp2, plain.expm1, plain.log, plain.log2, plain.log1p, plain.pow, plain.rsqrt)
@@ -24,18 +25,35 @@ EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in (*_EXPONE
 WIDE_EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in (*wide.FUNCTIONS, *compensated.FUNCTIONS)}
 """The expansions of float64 intrinsics."""
 _BY_DTYPE: Final[dict[DType, dict[str, forms.Function]]] = {FLOAT32: EXPANSIONS, FLOAT64: WIDE_EXPANSIONS}
+_WITH_INSTRUCTIONS: Final[dict[DType, dict[str, forms.Function]]] = {FLOAT64: tables.TABLES}
+"""Expansions that take the place of these where a target looks up numbers in registers."""
 
 
-def lower_intrinsics(program: Program) -> Program:
+def lower_intrinsics(state: Lowered) -> Lowered:
     """The program with the transcendental functions expanded."""
     memo: dict[Expr, Expr] = {}
-    return replace(program, body=transform_expressions(program.body, lambda e: map_expr(e, expand, memo)))
+    has_instructions = _has_instructions(state.target)
+
+    def change(e: Expr) -> Expr | None:
+        return expand(e, has_instructions)
+
+    body = transform_expressions(state.program.body, lambda e: map_expr(e, change, memo))
+    return state.with_program(replace(state.program, body=body))
 
 
-def expand(e: Expr) -> Expr | None:
+def _has_instructions(target: Target) -> bool:
+    """Whether the code generator has the instructions of AVX-512 for tables."""
+    return target.kind.name == "llvm" and target.cpu.has("avx512f")
+
+
+def expand(e: Expr, has_instructions: bool) -> Expr | None:
     """The expansion of one call, or None if it has none."""
     if not isinstance(e, Call):
         return None
+    if e.name == "lookup16":
+        return None if has_instructions and tables.table_of(e) else tables.chosen(*e.args)
+    if has_instructions and e.name in _WITH_INSTRUCTIONS.get(e.dtype, {}):
+        return _WITH_INSTRUCTIONS[e.dtype][e.name](*e.args)
     if e.name in _WHOLE and isinstance(e.args[0], Cast) and e.args[0].a.dtype == FLOAT16 and e.dtype == FLOAT32:
         return _whole_half(e.name, e.args[0])
     made = _BY_DTYPE.get(e.dtype, {}).get(e.name)

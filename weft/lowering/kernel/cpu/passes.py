@@ -35,7 +35,7 @@ CPU_PASSES: Final[tuple[KernelPass, ...]] = (
     *SIMPLIFY_STATEMENTS,
     expand_added,  # intrinsics of plugins
     use_vectors,
-    plain(lower_intrinsics),  # exp, tanh … as polynomials
+    lower_intrinsics,  # exp, tanh … as polynomials
     plain(finish),  # canonical indices, cheap divisions
     plain(unroll),  # copies that differ by constants
     plain(separate_ends),  # conditions that loops do not change are decided before them
