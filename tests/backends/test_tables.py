@@ -103,3 +103,47 @@ def test_the_error_function_by_tables_is_accurate() -> None:
         for at, got in zip(x.tolist(), out.tolist(), strict=True):
             want = mpmath.erf(mpmath.mpf(at))
             assert abs(mpmath.mpf(got) - want) <= bound * mpmath.mpf(math.ulp(float(want))), (at, got)
+
+
+@pytest.mark.parametrize("kind", ["vectorized", "serial"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("target", MACHINES)
+def test_significands_and_exponents(target: str, dtype: str, kind: str) -> None:
+    """Of numbers of all sizes: their product is the number. Special ones have those that logarithms need."""
+    if not set(Target(target).cpu.features) <= set(Target("cpu").cpu.features):
+        target = "llvm -mcpu=x86-64-v3"
+    info, rng, parts = np.finfo(dtype), np.random.default_rng(4), []
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, -float(info.max)]
+    edges = [info.tiny, info.smallest_subnormal, info.max, 0.75, 1.5, 1.0, np.nextafter(np.dtype(dtype).type(1.5), 0)]
+    drawn = np.ldexp(rng.uniform(1, 2, 40), rng.integers(info.minexp - info.nmant, info.maxexp - 1, 40))
+    x = np.concatenate([np.array([*special, *edges], dtype), drawn.astype(dtype)])
+    for name in ("significand", "exponent"):
+        a, y, j = Buffer("A", (const(len(x)),), dtype), Buffer("Y", (const(len(x)),), dtype), Var("j")
+        body = For(j, const(0), const(len(x)), Store(y, (j,), call(name, Load(a, (j,)))), kind)
+        out = np.zeros_like(x)
+        run_kernel(tir_to_kernel(Program("parts", (a, y), body), Target(target)), [x, out], target=Target(target))
+        v = Var("v", dtype)
+        with np.errstate(all="ignore"):
+            meant = np.array([evaluate(call(name, v), {v: one}) for one in x], dtype)
+        np.testing.assert_array_equal(out, meant)
+        parts.append(out)
+    usual = (x > 0) & np.isfinite(x)
+    assert usual.sum() > 40
+    size, power = (p[usual].astype(np.float64) for p in parts)
+    assert ((size >= 0.75) & (size < 1.5)).all() and (np.rint(power) == power).all()
+    np.testing.assert_array_equal(np.ldexp(size, power.astype(int)), x[usual].astype(np.float64))
+    assert np.isnan(parts[0][x < 0]).all() and (parts[0][(x == 0) | (x == np.inf)] == 1).all()
+    assert (parts[1][x == 0] == -np.inf).all() and (parts[1][x == np.inf] == np.inf).all()
+
+
+def test_instructions_of_a_logarithm() -> None:
+    """What the loop executes for each vector of float32, without moves."""
+    x, y = Buffer("X", (const(1 << 12),), "float32"), Buffer("Y", (const(1 << 12),), "float32")
+    i, j = Var("i"), Var("j")
+    inner = For(j, const(0), const(16), Store(y, (i * 16 + j,), call("log", Load(x, (i * 16 + j,)))), "vectorized")
+    machine = Target("x86-64-v4")
+    kernel = tir_to_kernel(Program("logs", (x, y), For(i, const(0), const(256), inner)), machine)
+    text = assembly(emit_ir(kernel, machine), machine)
+    own = text[text.index("\nlogs") :]
+    executed = [w for w in re.findall(r"^\t(v\w+)\t", own, re.M) if not w.startswith(("vmov", "vbroadcast", "vpbroad"))]
+    assert "zmm" in own and len(executed) <= 22, executed

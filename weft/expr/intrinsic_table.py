@@ -131,6 +131,20 @@ def _clz(x: Any) -> Any:
     return _like(lengths(_unsigned(x)), x)
 
 
+def _significand(x: Any) -> Any:
+    size, _ = np.frexp(np.abs(x))
+    usual = np.where(size < 0.75, size * 2, size)
+    special = np.where((x == 0) | (x == math.inf), 1.0, math.nan)
+    return _like(np.where((x > 0) & (x < math.inf), usual, special), x)
+
+
+def _exponent(x: Any) -> Any:
+    size, power = np.frexp(np.abs(x))
+    usual = power - (size < 0.75)
+    special = np.where(x == 0, -math.inf, np.where(x == math.inf, math.inf, math.nan))
+    return _like(np.where((x > 0) & (x < math.inf), usual, special), x)
+
+
 def _lookup16(x: Any, *numbers: Any) -> Any:
     return _like(np.choose(np.asarray(x).astype(np.int64) & 15, numbers), numbers[0])
 
@@ -217,6 +231,8 @@ def _rows() -> tuple[Intrinsic, ...]:
         real("fmod", np.fmod, "remainder with the sign of x (C fmod)", 2),
         real("copysign", np.copysign, "magnitude of x, sign of y", 2),
         real("ldexp", _ldexp, "x * 2^y for a whole y, at most 250 in magnitude, rounded once", 2),
+        real("significand", _significand, "x / 2^n in [3/4, 3/2), for a whole n; of 0 and infinity 1, below 0 NaN"),
+        real("exponent", _exponent, "the n of the significand; of 0 -inf, of infinity infinity, below 0 NaN"),
         real("fma", _fma, "x * y + z, rounded once", 3),
         *(
             real(f"{name}_beyond", _beyond(f), f"x, but {name} of the other arguments where x is NaN, which is rare", n)

@@ -10,6 +10,7 @@ from weft.backends.llvm.beyond import BEYOND, beyond
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.packed import dot2, dot4, pack
 from weft.backends.llvm.roots import root
+from weft.backends.llvm.significands import exponent, significand
 from weft.backends.llvm.tables import lookup16
 from weft.backends.llvm.types import scalar_type, splat, type_of, vector
 from weft.backends.llvm.vectors import intrinsic, mangled
@@ -29,7 +30,10 @@ _FLOAT: Final = {
     "fma": "llvm.fma",
     "copysign": "llvm.copysign",
 }
-_SPECIAL: Final = {"pack2": pack, "pack4": pack, "dot2": dot2, "dot4": dot4, "lookup16": lookup16}
+_SPECIAL: Final = {
+    **{"pack2": pack, "pack4": pack, "dot2": dot2, "dot4": dot4},
+    **{"lookup16": lookup16, "significand": significand, "exponent": exponent},
+}
 _BITS: Final = {"bitand": "and", "bitor": "or", "bitxor": "xor", "shl": "shl"}
 # Bits and lanes → the instruction that multiplies by a power of two, and the feature it needs. Source: Intel 64 and
 # IA-32 Architectures Software Developer's Manual, VSCALEFPS and VSCALEFPD.

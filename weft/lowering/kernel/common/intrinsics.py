@@ -7,7 +7,7 @@ from typing import Final
 
 from weft.expr.intrinsics import call
 from weft.expr.nodes import Call, Cast, Expr, make
-from weft.lowering.kernel.common import compensated, tables
+from weft.lowering.kernel.common import compensated, significands, tables
 from weft.lowering.kernel.common import function_forms as forms
 from weft.lowering.kernel.common import inverse_functions as inverse
 from weft.lowering.kernel.common import mathematics as plain
@@ -25,8 +25,11 @@ EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in (*_EXPONE
 WIDE_EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in (*wide.FUNCTIONS, *compensated.FUNCTIONS)}
 """The expansions of float64 intrinsics."""
 _BY_DTYPE: Final[dict[DType, dict[str, forms.Function]]] = {FLOAT32: EXPANSIONS, FLOAT64: WIDE_EXPANSIONS}
-_WITH_INSTRUCTIONS: Final[dict[DType, dict[str, forms.Function]]] = {FLOAT64: tables.TABLES}
-"""Expansions that take the place of these where a target looks up numbers in registers."""
+_WITH_INSTRUCTIONS: Final[dict[DType, dict[str, forms.Function]]] = {
+    FLOAT32: significands.LOGARITHMS,
+    FLOAT64: tables.TABLES,
+}
+"""Expansions that take the place of these where a target looks up numbers in registers and takes numbers apart."""
 
 
 def lower_intrinsics(state: Lowered) -> Lowered:
@@ -42,7 +45,7 @@ def lower_intrinsics(state: Lowered) -> Lowered:
 
 
 def _has_instructions(target: Target) -> bool:
-    """Whether the code generator has the instructions of AVX-512 for tables."""
+    """Whether the code generator has the instructions of AVX-512 for tables, significands and exponents."""
     return target.kind.name == "llvm" and target.cpu.has("avx512f")
 
 
@@ -52,6 +55,8 @@ def expand(e: Expr, has_instructions: bool) -> Expr | None:
         return None
     if e.name == "lookup16":
         return None if has_instructions and tables.table_of(e) else tables.chosen(*e.args)
+    if e.name in significands.WRITTEN_OUT:
+        return None if has_instructions else significands.WRITTEN_OUT[e.name](*e.args)
     if has_instructions and e.name in _WITH_INSTRUCTIONS.get(e.dtype, {}):
         return _WITH_INSTRUCTIONS[e.dtype][e.name](*e.args)
     if e.name in _WHOLE and isinstance(e.args[0], Cast) and e.args[0].a.dtype == FLOAT16 and e.dtype == FLOAT32:
