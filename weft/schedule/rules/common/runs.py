@@ -7,9 +7,12 @@ from collections.abc import Iterable
 
 from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO
-from weft.expr.nodes import Expr, Load, Select, Var
+from weft.expr.nodes import Binary, Const, Expr, Load, Select, Var
 from weft.expr.visit import collect, free_vars
 from weft.schedule.rules.common.access import Access, View, static_extent
+
+MAX_REPEATS = 16
+"""Limit on the repetitions of a row along an axis that become a loop of their own."""
 
 
 def run_length(view: View) -> float:
@@ -47,6 +50,20 @@ def contiguous_suffix(view: View) -> int:
         count += 1
         expected = expected * axis.extent
     return count
+
+
+def repeats_of(view: View, lanes: int) -> int:
+    """How often the innermost axis repeats rows of an open size, or of a known one that ends within a vector: its
+    extent divided by the size of the remainders that index operands; 1 if there are none. Each repetition is
+    contiguous, where remainders would gather."""
+    axis = view.spatial[-1]
+    for e in collect([i for a in view.loads for i in a.indices], Binary):
+        size = int(e.b.value) if isinstance(e.b, Const) else None
+        if e.op == "floormod" and e.a is axis.var and (size is None or (size > lanes and size % lanes)):
+            for n in range(2, MAX_REPEATS + 1):
+                if view.facts.equal(axis.extent, e.b * n):
+                    return n
+    return 1
 
 
 def _is(view: View, step: Expr | None, expected: Expr) -> bool:

@@ -19,7 +19,7 @@ from weft.schedule.rules.common.access import (
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.inlining import MAX_REPEATED_OPERATIONS, ROOTS
 from weft.schedule.rules.common.menus import divisors, near
-from weft.schedule.rules.common.runs import contiguous_suffix
+from weft.schedule.rules.common.runs import contiguous_suffix, repeats_of
 from weft.schedule.rules.common.work import cost_of, exceeds_l2, work_of
 from weft.support.dtypes import FLOAT64
 
@@ -31,8 +31,6 @@ MAX_VECTORS_IN_FLIGHT = 8
 """Limit on the vectors computed at the same time, if that many are needed until the pattern of read indices repeats."""
 MAX_SHORT_VECTORS = 4
 """Limit on the vectors in an inner loop that counts as short."""
-MAX_REPEATS = 16
-"""Limit on the repetitions of a row along an axis that become a loop of their own."""
 MIN_ITERATIONS = 32
 """Fewest iterations, in total, that keep all threads busy."""
 MIN_ITERATIONS_PER_CORE = 4
@@ -60,7 +58,7 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
         context.done.add(block.name)
         return True
     flat = contiguous_suffix(view)
-    repeats = _repeats(view, lanes)
+    repeats = repeats_of(view, lanes)
     if repeats > 1 and len(loops) == len(view.spatial):
         loops[-1:] = s.split(loops[-1], factors=(repeats, None))
     context.stream_large(block, max(1, flat))
@@ -107,20 +105,6 @@ def _period(view: View, lanes: int) -> int:
             if isinstance(step, Const) and divisor > 0:
                 period = math.lcm(period, divisor // math.gcd(divisor, int(step.value)))
     return period if VECTORS_IN_FLIGHT < period <= MAX_VECTORS_IN_FLIGHT else VECTORS_IN_FLIGHT
-
-
-def _repeats(view: View, lanes: int) -> int:
-    """How often the innermost axis repeats rows of an open size, or of a known one that ends within a vector: its
-    extent divided by the size of the remainders that index operands; 1 if there are none. Each repetition is
-    contiguous, where remainders would gather."""
-    axis = view.spatial[-1]
-    for e in collect([i for a in view.loads for i in a.indices], Binary):
-        size = int(e.b.value) if isinstance(e.b, Const) else None
-        if e.op == "floormod" and e.a is axis.var and (size is None or (size > lanes and size % lanes)):
-            for n in range(2, MAX_REPEATS + 1):
-                if view.facts.equal(axis.extent, e.b * n):
-                    return n
-    return 1
 
 
 def _leaves_enough(context: Context, outer: list[LoopRef], extent: int | None, lanes: int) -> bool:

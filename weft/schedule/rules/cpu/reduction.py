@@ -17,6 +17,7 @@ from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import SHUFFLED_STRIDE, View, continues, static_extent
 from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS, UNROLLED, VECTORS_AT_A_TIME, near
+from weft.schedule.rules.common.runs import repeats_of
 from weft.schedule.rules.common.work import cost_of, exceeds_l2, pieces_of, steps_of, work_of, worth_parallel
 from weft.schedule.rules.cpu.columns import MAX_STEP_OPERATIONS, PIECES_PER_CORE, finishes_columns, schedule_columns
 
@@ -30,6 +31,9 @@ FETCHED_BYTES = 4096
 """How far ahead rows in memory are prefetched: less comes too late, more is evicted before it is used."""
 FETCHED_OPEN_ROWS = 2
 """How many rows ahead, if their length is open."""
+MIN_REPEATED_VECTORS = 8
+"""Fewest vectors of a row that repeats another for each repetition to be a loop: those of a shorter row are all made at
+once, from constant places. A loop over repetitions makes vectors that later ones read across."""
 ROWS_IN_L2 = 8
 """Fewest rows that the second-level cache must hold: the next one must not replace what the present one needs."""
 MAX_COLUMN_VECTORS = 8
@@ -251,7 +255,13 @@ def finish_row(
         if not _along_columns(context, block, own, lanes):
             _across(context, block, reduce, lanes, partial)
     else:
-        context.vectorize(list(own.values())[-1], lanes, 2)
+        axis, loop = list(own.items())[-1]
+        extent = context.extent(loop)
+        long = extent is None or extent >= MIN_REPEATED_VECTORS * lanes
+        repeats = repeats_of(view, lanes) if long and axis is view.spatial[-1] else 1
+        if repeats > 1 and view.facts.equal(context.loop(loop).extent, axis.extent):
+            _, loop = s.split(loop, factors=(repeats, None))
+        context.vectorize(loop, lanes, 2)
 
 
 def _is_short(view: View) -> bool:
