@@ -178,3 +178,34 @@ def test_large_operands_are_fetched_a_panel_ahead(rows: int, columns: int, depth
     if fetched:
         inner = [s for s in walk(kernel.body) if isinstance(s, For)]
         assert loops_around(kernel.body, wishes[0])[-1] is inner[-1], "in the reduction"
+
+
+def twice() -> tuple[Schedule, Var, Var]:
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((n, m), name="A")
+    return Schedule(te_to_tir("twice", [a], [te.compute((n, m), lambda i, j: a[i, j] * 2.0, name="B")])), n, m
+
+
+@pytest.mark.parametrize("columns, ahead", [(3, 64), (16, 64), (18, 16), (100, 4), (256, 4), (300, 1), (5000, 1)])
+def test_rows_of_open_length_are_fetched_some_bytes_ahead(columns: int, ahead: int) -> None:
+    """A number of rows is too near for short ones."""
+    s, n, m = twice()
+    i, j = s.get_loops("B")
+    s.prefetch(i, "A", 4096, within=j, unit="bytes")
+    again = Schedule(twice()[0].program).replay(Trace.from_json(s.trace.to_json()))
+    assert again.trace.to_json() == s.trace.to_json()
+    kernel = tir_to_kernel(s.program, ZEN)
+    (wish,) = (e for e in walk(kernel.body) if isinstance(e, Evaluate))
+    values = {n: 1000, m: columns, **{loop.var: 2 for loop in loops_around(kernel.body, wish)}}
+    place = evaluate(wish.value.args[0].indices[0], values)  # type: ignore[attr-defined]
+    assert place == (2 + ahead) * columns + 2
+    last = evaluate(wish.value.args[0].indices[0], {**values, n: 3})  # type: ignore[attr-defined]
+    assert last == 2 * columns + 2, "not past the end"
+
+
+def test_distances_in_other_units() -> None:
+    s, _, _ = twice()
+    i, j = s.get_loops("B")
+    for wrong in ({"unit": "rows", "within": j}, {"unit": "bytes"}):
+        with pytest.raises(ScheduleError, match="S004"):
+            s.prefetch(i, "A", 4096, **wrong)  # type: ignore[arg-type]

@@ -447,11 +447,14 @@ class Schedule(TextInNotebooks):
         """Run a block that every iteration of ``loop`` would repeat only in iteration ``at``."""
         self._apply("run_once", block=_block(block), loop=loop, at=at)
 
-    def prefetch(self, loop: LoopRef, buffer: str, distance: int = 1, within: LoopRef | None = None) -> None:
-        """Prefetch what is read ``distance`` iterations later. With ``within``, each of its iterations prefetches a
-        share."""
+    def prefetch(
+        self, loop: LoopRef, buffer: str, distance: int = 1, within: LoopRef | None = None, unit: str = "iterations"
+    ) -> None:
+        """Prefetch what is read ``distance`` iterations later (or, with the unit ``bytes``, so many bytes of whole
+        iterations). With ``within``, each of its iterations prefetches a share."""
         shared = {} if within is None else {"within": within}
-        self._apply("prefetch", loop=loop, buffer=buffer, distance=distance, **shared)
+        counted = {} if unit == "iterations" else {"unit": unit}
+        self._apply("prefetch", loop=loop, buffer=buffer, distance=distance, **shared, **counted)
 
     def stream(self, block: BlockRef | str, write_index: int = 0) -> None:
         """Write the block's result with stores that bypass the caches."""

@@ -41,7 +41,9 @@ def storage_align(state: State, block: BlockRef, write_index: int, axis: int, fa
     annotate(state, block, "storage_align", (*old, (write_index, axis % len(buffer.shape), factor, offset)))
 
 
-def prefetch(state: State, loop: LoopRef, buffer: str, distance: int, within: LoopRef | None = None) -> None:
+def prefetch(
+    state: State, loop: LoopRef, buffer: str, distance: int, within: LoopRef | None = None, unit: str = "iterations"
+) -> None:
     """Prefetch the elements of ``buffer`` that the loop reads ``distance`` iterations later into the cache.
 
     ``within`` is a loop inside ``loop`` (S040). Each of its iterations then prefetches an equal share of the elements
@@ -49,10 +51,15 @@ def prefetch(state: State, loop: LoopRef, buffer: str, distance: int, within: Lo
     rows are multiplied with, or one that is copied before. If the loops in between have open extents, their first
     iterations prefetch all of it.
 
+    With ``unit="bytes"``, which needs ``within``, the distance is so many bytes of whole iterations, at least one: rows
+    of open length differ.
+
     Annotates the loop with ``prefetch = ((buffer name, distance), …)``, or with ``prefetch_shares`` and the loop inside
-    with ``prefetch_share = (buffer name, …)``.
+    with ``prefetch_share = (buffer name, …)``; bytes are noted as ``(buffer name, distance, "bytes")``.
     """
     found = state.loop(loop)
+    if unit not in ("iterations", "bytes") or (unit == "bytes" and within is None):
+        raise state.refuse("S004", f"a prefetch cannot be {distance} {unit} ahead here", at=found, hint="iterations")
     below = list(state.tree.blocks_under(found.body))
     read = {r.buffer.name for b in below for r in b.reads}
     usable = read if within is None else read | {w.buffer.name for b in below for w in b.writes}
@@ -65,7 +72,8 @@ def prefetch(state: State, loop: LoopRef, buffer: str, distance: int, within: Lo
     inner = state.loop(within)
     if found not in state.tree.loops_around(inner):
         raise state.refuse("S040", f"'{inner.var.name}' is no loop inside of '{found.var.name}'", at=inner)
-    annotate(state, loop, "prefetch_shares", (*found.annotations.get("prefetch_shares", ()), (buffer, distance)))
+    share = (buffer, distance) if unit == "iterations" else (buffer, distance, unit)
+    annotate(state, loop, "prefetch_shares", (*found.annotations.get("prefetch_shares", ()), share))
     annotate(state, within, "prefetch_share", (*inner.annotations.get("prefetch_share", ()), buffer))
 
 

@@ -8,8 +8,9 @@ from math import gcd, prod
 
 from weft.cost.caches import CACHE_LINE_BYTES
 from weft.expr.affine import split_constant
+from weft.expr.folds import product
 from weft.expr.linear import simplify_index
-from weft.expr.nodes import Call, Const, Expr, Load, Var, index, minimum
+from weft.expr.nodes import Call, Const, Expr, Load, Var, index, minimum, select
 from weft.expr.visit import occurs
 from weft.support.dtypes import INT32
 from weft.tir.nodes import Evaluate, For, Program, Stmt, Store, seq
@@ -17,6 +18,8 @@ from weft.tir.visit import children, expressions, loops_around, postorder, subst
 
 MAX_UNROLLED_PLACES = 64
 """Limit on the iterations of unrolled loops with a prefetch each. For more iterations, only the first has one."""
+ITERATIONS_AHEAD = (4, 16, 64)
+"""Iterations that a distance in bytes may be, besides one."""
 
 
 def insert_prefetches(program: Program) -> Program:
@@ -34,8 +37,8 @@ def insert_prefetches(program: Program) -> Program:
         for name, distance in s.annotations.get("prefetch", ()):
             asked += [_asked(e) for e in _ahead(s, str(name), int(distance))]
         body = s.body
-        for name, distance in s.annotations.get("prefetch_shares", ()):
-            body = _in_shares(replace(s, body=body), str(name), int(distance))
+        for name, distance, *unit in s.annotations.get("prefetch_shares", ()):
+            body = _in_shares(replace(s, body=body), str(name), int(distance), bool(unit))
         return replace(s, body=seq(*asked, body), annotations=s.annotations.without("prefetch", "prefetch_shares"))
 
     body = transform(program.body, visit)
@@ -51,14 +54,15 @@ def _without_shares(s: Stmt) -> Stmt | None:
     return replace(s, annotations=s.annotations.without("prefetch_share")) if marked and isinstance(s, For) else None
 
 
-def _in_shares(loop: For, buffer: str, distance: int) -> Stmt:
+def _in_shares(loop: For, buffer: str, distance: int, in_bytes: bool) -> Stmt:
     """The body of ``loop``, where the inner loops marked for ``buffer`` prefetch what is read first ``distance``
-    iterations later. That is the first load inside the marked loop, else (for data that is copied before it is used)
-    the first load of the body."""
-    later = minimum(loop.var + distance, loop.start + loop.extent - 1)
+    iterations (or bytes) later. That is the first load inside the marked loop, else (for data that is copied before it
+    is used) the first load of the body."""
     anywhere = _first_read(loop.body, buffer, [])
     if anywhere is None:
         return loop.body
+    ahead = _iterations(anywhere[0], loop, distance) if in_bytes else index(distance)
+    later = minimum(loop.var + ahead, loop.start + loop.extent - 1)
     marked: dict[Stmt, Stmt] = {}
     for s in walk(loop.body):
         if isinstance(s, For) and buffer in s.annotations.get("prefetch_share", ()):
@@ -67,6 +71,18 @@ def _in_shares(loop: For, buffer: str, distance: int) -> Stmt:
             asked = [substitution({loop.var: later, **at})(load) for at in _share(load, around, loops)]
             marked[s] = replace(s, body=seq(*(_asked(e, "prefetch_l2") for e in asked), s.body))
     return transform(loop.body, marked.get)
+
+
+def _iterations(load: Load, loop: For, nbytes: int) -> Expr:
+    """About how many iterations of ``loop`` read ``nbytes`` bytes, not more if it is several. An iteration reads the
+    dimensions after those along which the loop moves. Comparisons, unlike a division, leave all loops around them."""
+    moving = [d for d, i in enumerate(load.indices) if occurs(loop.var, i)]
+    found: Expr = index(1)
+    if moving:
+        size = product(load.source.shape[moving[-1] + 1 :]) * load.dtype.nbytes
+        for n in ITERATIONS_AHEAD:
+            found = select(size * n <= nbytes, index(n), found)
+    return found
 
 
 def _first_read(body: Stmt, buffer: str, outside: list[For]) -> tuple[Load, list[For]] | None:

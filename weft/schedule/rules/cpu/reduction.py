@@ -29,8 +29,6 @@ MIN_ROW_OPERATIONS = 13
 """A block that computes so much for each element hides the latency of the reductions of its row."""
 FETCHED_BYTES = 4096
 """How far ahead rows in memory are prefetched: less comes too late, more is evicted before it is used."""
-FETCHED_OPEN_ROWS = 2
-"""How many rows ahead, if their length is open."""
 MIN_REPEATED_VECTORS = 8
 """Fewest vectors of a row that repeats another for each repetition to be a loop: those of a shorter row are all made at
 once, from constant places. A loop over repetitions makes vectors that later ones read across."""
@@ -105,8 +103,11 @@ def _fetch_next_rows(context: Context, chain: Sequence[BlockRef], at: LoopRef) -
         for buffer in dict.fromkeys((*(a.buffer for a in view.loads), written)):
             rows = len(buffer.shape) == len(written.shape)
             if rows and buffer in s.program.params and exceeds_l2(context.target, buffer):
-                ahead = FETCHED_BYTES // max(1, row * buffer.dtype.nbytes) if row is not None else FETCHED_OPEN_ROWS
-                s.prefetch(at, buffer.name, max(1, ahead), within=inside[0])
+                if row is None:
+                    s.prefetch(at, buffer.name, FETCHED_BYTES, within=inside[0], unit="bytes")
+                else:
+                    ahead = max(1, FETCHED_BYTES // max(1, row * buffer.dtype.nbytes))
+                    s.prefetch(at, buffer.name, ahead, within=inside[0])
         return
 
 
