@@ -16,6 +16,8 @@ from weft.schedule.tree import with_block, with_loop
 from weft.support.words import did_you_mean
 from weft.tir.nodes import Block, For, LoopKind
 
+ROWS_TOGETHER: Final = "rows_together"
+"""Annotation of a parallel loop: how many iterations to interleave if they turn out to be short at run time."""
 THREAD_AXES: Final = (
     *(f"blockIdx.{d}" for d in "xyz"),
     *(f"threadIdx.{d}" for d in "xyz"),

@@ -11,6 +11,9 @@
 A buffer that is allocated inside and written differently by the threads has a copy for each of them. A statement that
 is the same for all threads runs once. A statement stays whole, with one loop over the threads around it, if its loop
 bounds or its condition differ between the threads, or if it is a vectorized loop.
+
+:func:`interleaved` makes one statement for each thread in place of the loops over threads, and one buffer for each in
+place of the copies. There all loops stay whole: each thread reads what it reads in the order of memory.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from weft.expr.nodes import Expr, Load, Var
+from weft.expr.nodes import Const, Expr, Load, Var, integer
 from weft.tir.nodes import Allocate, Buffer, For, Let, Program, Seq, Stmt, Store, seq
 from weft.tir.visit import (
     children,
@@ -44,11 +47,19 @@ def interleave(program: Program) -> Program:
     return replace(program, body=transform(program.body, visit))
 
 
+def interleaved(threads: For, names: set[str]) -> Stmt:
+    """The body of a virtual loop over a known number of threads, interleaved, without loops over the threads: each has
+    loops, statements and buffers of its own. ``names`` are those of all buffers of the program; new ones are added."""
+    return _Threads(threads, names).interleaved(threads.body)
+
+
 @dataclass
 class _Threads:
     """The virtual threads of one loop, and what differs between them."""
 
     loop: For
+    names: set[str] | None = None
+    """The names of all buffers of the program, if each thread gets statements and buffers of its own."""
     own: set[Buffer] = field(init=False)
     """Buffers allocated inside the loop."""
     variables: set[Var] = field(init=False)
@@ -59,6 +70,8 @@ class _Threads:
     """Statements that are not the same for all threads, or contain such a statement."""
     copies: dict[Buffer, Buffer] = field(default_factory=dict)
     """For each private buffer the buffer that holds the copies of all threads."""
+    apart: dict[Buffer, list[Buffer]] = field(default_factory=dict)
+    """For each private buffer the buffers of all threads."""
 
     def __post_init__(self) -> None:
         self.own = {s.buffer for s in walk(self.loop.body) if isinstance(s, Allocate)}
@@ -76,7 +89,8 @@ class _Threads:
     def _find(self, s: Stmt, inside: bool) -> bool:
         """Note what differs between the threads in ``s``, which is ``inside`` a loop or condition that does. Returns
         whether anything does."""
-        here = inside or self._differs(expressions(s))
+        written = isinstance(s, Store) and s.buffer in self.private  # also where all threads store the same
+        here = inside or written or self._differs(expressions(s))
         if here and isinstance(s, (For, Let)):
             self.variables.add(s.var)
         if here and isinstance(s, Store) and s.buffer in self.own:
@@ -95,18 +109,45 @@ class _Threads:
         if isinstance(s, Seq):
             return seq(*map(self.interleaved, s.stmts))
         if isinstance(s, Allocate):
+            if s.buffer in self.private and self.names is not None:
+                self.apart[s.buffer] = own = [self._named_apart(s.buffer, n) for n in range(self._count)]
+                made = self.interleaved(s.body)
+                for b in reversed(own):
+                    made = Allocate(b, made)
+                return made
             if s.buffer in self.private:
                 copies = s.buffer.replace(shape=(self.loop.extent, *s.buffer.shape), strides=None)
                 self.copies[s.buffer] = copies
                 return Allocate(copies, self.interleaved(s.body))
             return replace(s, body=self.interleaved(s.body))
-        whole = isinstance(s, For) and s.kind == "vectorized"
+        whole = isinstance(s, For) and (s.kind == "vectorized" or self.names is not None)
         if children(s) and not whole and not self._differs(expressions(s)):
             return with_children(s, tuple(map(self.interleaved, children(s))))
         return self._for_each(s)
 
+    @property
+    def _count(self) -> int:
+        """The number of threads, which is known."""
+        assert isinstance(self.loop.extent, Const)
+        return int(self.loop.extent.value)
+
+    def _named_apart(self, buffer: Buffer, thread: int) -> Buffer:
+        """The buffer of one thread in place of ``buffer``."""
+        assert self.names is not None
+        name = f"{buffer.name}_{thread}"
+        while name in self.names:
+            name += "_"
+        self.names.add(name)
+        return buffer.replace(name=name)
+
     def _for_each(self, s: Stmt) -> Stmt:
         """``s`` once for each thread, on the thread's own copies of buffers."""
+        if self.names is not None:
+            parts = []
+            for n in range(self._count):
+                own = {b: apart[n] for b, apart in self.apart.items()}
+                parts.append(substitute(s, {self.loop.var: self.loop.start + integer(n)}, own))
+            return seq(*parts)
         thread = self.loop.var - self.loop.start
         memo: dict[Expr, Expr] = {}
 

@@ -16,6 +16,7 @@ from weft.lowering.kernel.cpu.prefetch import insert_prefetches
 from weft.lowering.kernel.cpu.registers import fill_registers
 from weft.lowering.kernel.cpu.scopes import use_plain_memory
 from weft.lowering.kernel.cpu.stream import mark_streams
+from weft.lowering.kernel.cpu.together import compute_rows_together
 from weft.lowering.kernel.cpu.transpose import transpose
 from weft.lowering.kernel.cpu.updates import join_updates
 from weft.lowering.kernel.cpu.vectorize import vectorize
@@ -32,6 +33,7 @@ CPU_PASSES: Final[tuple[KernelPass, ...]] = (
     plain(mark_streams),  # results whose stores bypass the caches
     *PLACE_MEMORY,
     plain(insert_prefetches),  # prefetches that the schedule requests
+    plain(compute_rows_together),  # several short rows at a time
     *SIMPLIFY_STATEMENTS,
     expand_added,  # intrinsics of plugins
     use_vectors,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Load, Var
 from weft.expr.visit import collect
+from weft.schedule.primitives.kinds import ROWS_TOGETHER
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import SHUFFLED_STRIDE, View, continues, static_extent
 from weft.schedule.rules.common.context import Context, guarded_load
@@ -34,6 +35,10 @@ MIN_REPEATED_VECTORS = 8
 once, from constant places. A loop over repetitions makes vectors that later ones read across."""
 ROWS_IN_L2 = 8
 """Fewest rows that the second-level cache must hold: the next one must not replace what the present one needs."""
+TOGETHER = 4
+"""Rows of open length that are computed at a time if they are short at run time."""
+MAX_TOGETHER_OPERATIONS = 64
+"""Limit on the operations for each element of such rows: each of the rows has code of its own."""
 MAX_COLUMN_VECTORS = 8
 """Limit on the number of result vectors of a long reduction over rows."""
 
@@ -80,12 +85,23 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
         for block in reversed(chain[:-1]):
             context.place(block, at)
     partial = _partial_vectors(context, chain)
+    together = at is not None and lane_loop is None and lanes > 1 and _may_be_short(context, chain)
     for block in chain:
         finish_row(context, block, lane_loop is not None, lanes, at, partial)
         context.done.add(block.name)
     if at is not None and lane_loop is None:
         _fetch_next_rows(context, chain, at)
+    if at is not None and together and context.loop(at).kind == "parallel":
+        s.annotate(at, ROWS_TOGETHER, context.choose(near(TOGETHER, 2 * TOGETHER), TOGETHER))
     return True
+
+
+def _may_be_short(context: Context, chain: Sequence[BlockRef]) -> bool:
+    """Whether the rows have an open length, and computing several at a time is not too much code."""
+    views = [context.view(b) for b in chain]
+    if sum(cost_of(s.value) for v in views for s in v.stores) > MAX_TOGETHER_OPERATIONS:
+        return False
+    return any(static_extent(a) is None for v in views for a in v.reduce)
 
 
 def _fetch_next_rows(context: Context, chain: Sequence[BlockRef], at: LoopRef) -> None:
