@@ -147,3 +147,11 @@ def test_sums(rows: int, columns: int) -> None:
     data, got = data.reshape(rows, columns), np.full((rows, 1), 77, np.float32)
     call(code.data, code.entry, [data, got], [{N: rows, M: columns}[v] for v in kernel.sizes], None)
     np.testing.assert_allclose(got, data.sum(1, keepdims=True), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+def test_results_in_c(name: str) -> None:
+    run = compiled(made(name, (N, M)), Target("c"))
+    for shape in ((0, 18), (3, 18), (9, 21), (8, 200)):
+        x = np.random.default_rng(3).uniform(-4, 4, shape).astype(np.float32)
+        np.testing.assert_allclose(run(x, {N: shape[0], M: shape[1]}), expected(name, x), 3e-5, 3e-5)
