@@ -139,6 +139,23 @@ def test_numbers_left_out_of_an_order(size: int, data: st.DataObject) -> None:
     np.testing.assert_array_equal(_run([ordered], [X], values), np.array(expected, np.int64))
 
 
+@pytest.mark.parametrize("count", [0, 1, 40, 5000])
+@pytest.mark.parametrize("size", [0, 1, 16, 100, 4097, 5000])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_numbers_that_are_listed(count: int, size: int, symbolic: bool) -> None:
+    """Without a comparison, the numbers stay in their order; places beyond the last of them are -1."""
+    count = min(count, size)
+    extent = n if symbolic else size
+    X = te.placeholder((2, extent), "bool", "X")
+    marks = np.random.default_rng(size).random((2, size)) < 0.4
+    marks[1, 20:70] = True
+    listed = te.order((2,), count, extent, lambda a, b, i: te.const(False, "bool"), among=lambda a, i: X[i, a])
+    wanted = np.full((2, count), -1)
+    for row, found in zip(wanted, map(np.flatnonzero, marks), strict=True):
+        row[: min(count, len(found))] = found[:count]
+    np.testing.assert_array_equal(_run([listed], [X], marks), wanted)
+
+
 def test_text_of_an_order_with_conditions() -> None:
     made = te.order(
         (3,), 4, n, lambda a, b, i: a < b, "few", among=lambda a, i: A[i, a] > 0, hides=lambda a, b, i: b > 5

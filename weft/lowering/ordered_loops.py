@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.cost import threads
 from weft.expr.folds import product
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Const, Expr, Var
 from weft.expr.visit import free_vars
-from weft.ir.frozen import FrozenMap
 from weft.lowering.digit_sort import NewBuffer
+from weft.lowering.parallel_rows import loop, rows
+from weft.lowering.sorted_columns import SortedColumns
 from weft.lowering.sorting import Sorting
 from weft.support.dtypes import INDEX
 from weft.tensor_expr.nodes import OrderOp, UpdateOp
-from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store
+from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store, seq
 
 _ZERO = Const(0, INDEX)
 
@@ -32,7 +32,7 @@ def update_loops(op: UpdateOp, out: Buffer, swap: Callable[[Expr], Expr]) -> Stm
             continue
         parallel = d == 0 and axis.kind == IterVar.SPATIAL
         each = _steps(op.axes[1:])
-        body = _loop(axis.var, axis.extent, body, each if parallel else None)
+        body = loop(axis.var, axis.extent, body, each if parallel else None)
     return body
 
 
@@ -46,38 +46,23 @@ def _is_row(axis: IterVar, at: Sequence[Expr], condition: Expr) -> bool:
     return axis.kind == IterVar.SPATIAL and constant and last == axis.var and not moves
 
 
-def order_loops(op: OrderOp, out: Buffer, swap: Callable[[Expr], Expr], new: NewBuffer) -> Stmt:
-    """The loops that fill ``out`` with numbers in order; ``new(name, shape, scope)`` creates buffers."""
-    return _rows(op.axes, Sorting(op, out, swap, new).body(), op.size)
-
-
 def _steps(axes: Sequence[IterVar]) -> int | None:
     """The number of steps of the axes together; None if it is not known."""
     total = product([a.extent for a in axes]) if axes else 1
     return int(total) if isinstance(total, (int, Const)) else None
 
 
-def _loop(var: Var, extent: Expr, body: Stmt, work: int | None = None) -> For:
-    """A loop. It is parallel if ``work``, the number of steps in one iteration, is given."""
-    if work is None:
-        return For(var, _ZERO, extent, body)
-    if isinstance(extent, Const) and int(extent) * max(1, work) < 2 * threads.MIN_ORDERED_STEPS:
-        return For(var, _ZERO, extent, body)
-    grain = max(1, threads.MIN_ORDERED_STEPS // max(1, work))
-    return For(var, _ZERO, extent, body, "parallel", annotations=FrozenMap({"grain": grain}))
-
-
-def _rows(axes: Sequence[IterVar], body: Stmt, size: Expr) -> Stmt:
-    """``body`` for each combination of the axes' values, in parallel over all of them."""
-    if not axes:
-        return body
-    work = 8 * int(size) if isinstance(size, Const) else 1000
-    flat = Var("row", INDEX)
-    rest: Expr = flat
-    for axis in reversed(axes[1:]):
-        body = Let(axis.var, rest % axis.extent, body)
-        rest = rest // axis.extent
-    total = axes[0].extent
-    for axis in axes[1:]:
-        total = total * axis.extent
-    return _loop(flat, total, Let(axes[0].var, rest, body), work)
+def order_loops(op: OrderOp, out: Buffer, swap: Callable[[Expr], Expr], new: NewBuffer) -> Stmt:
+    """The loops that fill ``out`` with numbers in order; ``new(name, shape, scope)`` creates buffers. Where vectors
+    can run across adjacent rows, only the rows that are left are sorted one by one."""
+    axes = [(a.var, a.extent) for a in op.axes]
+    work = 8 * int(op.size) if isinstance(op.size, Const) else 1000
+    columns = SortedColumns.of(op, out, swap, new)
+    if columns is None:
+        return rows(axes, Sorting(op, out, swap, new).body(), work)
+    (last, extent), more = axes[-1], Var("more", INDEX)
+    done, rest = extent // columns.lanes * columns.lanes, extent % columns.lanes
+    if isinstance(rest, Const) and not int(rest):
+        return columns.loops()
+    one = Let(last, done + more, Sorting(op, out, swap, new).body())
+    return seq(columns.loops(), rows([*axes[:-1], (more, rest)], one, work))

@@ -1,10 +1,12 @@
 """The loops that sort numbers, for one row of an order.
 
-If few of many numbers are wanted, they are kept in a heap, in the memory of the result. If all are wanted, short rows
+If a few numbers are wanted and there are keys, the best so far are kept in a pool (``weft.lowering.sorted_pool``). If
+more are wanted, but few of many, they are kept in a heap, in the memory of the result. If all are wanted, short rows
 are sorted by counting. Long rows are sorted by the digits of their keys. Without keys, short runs are sorted by
 counting and then merged into runs of doubling length, alternating between the result and a buffer of the same size. If
-some numbers are excluded or hidden by others, the remaining ones form a heap, and the first is removed
-repeatedly until enough numbers are found.
+some numbers are excluded or hidden by others, the remaining ones form a heap, and the first is removed repeatedly until
+enough numbers are found. If there is nothing to sort by, the numbers that are not excluded are listed
+(``weft.lowering.listing``).
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ from collections.abc import Callable
 
 from weft.expr.folds import all_of, any_of
 from weft.expr.nodes import Const, Expr, Load, Not, Var, cast, make, minimum, select
-from weft.expr.visit import substitute
+from weft.expr.visit import collect, occurs, substitute
+from weft.ir.frozen import EMPTY, FrozenMap
 from weft.lowering.digit_sort import DigitSort, NewBuffer
+from weft.lowering.listing import Listing
+from weft.lowering.sorted_pool import MOST_COUNTED, SortedPool
 from weft.support.dtypes import BOOL, INDEX, DType
 from weft.tensor_expr.nodes import OrderOp
 from weft.tir.nodes import Buffer, For, If, Let, LoopKind, Stmt, Store, seq
@@ -28,6 +33,9 @@ _DIGIT_SORT_RATIO = 16
 """If at least one in this many numbers is wanted, all numbers are sorted by the digits of their keys."""
 _RUN_ELEMENTS = 64
 """Number of elements in a run that is sorted by counting. Runs are then merged."""
+_AHEAD_BYTES, _NEAR_BYTES = 4096, 1 << 15
+"""How far ahead of its use a long row is prefetched. A shorter one is in a cache, or has passed before its end would
+arrive."""
 _LANES, _GROUP = 16, 64
 """Numbers that are tested at once, and numbers per group. One branch skips a group in which no number passes the
 test."""
@@ -48,8 +56,12 @@ class Sorting:
     def body(self) -> Stmt:
         """All loops, by the algorithm that fits the order."""
         count, size = self.count, self.size
+        if self.op.is_list:
+            return Listing(lambda e: self.holds(self.op.among, e, e), self.out, self.row, size, self.new).loops()
         if self.op.is_filtered:
             return self.filtered()
+        if self.key is not None and self.fits_pool():
+            return self.pooled(self.key)
         if count is size:
             return self.sorted()
         ratio = _FULL_SORT_RATIO if self.key is None else _DIGIT_SORT_RATIO
@@ -58,6 +70,24 @@ class Sorting:
         if self.key is None or isinstance(count, Const):
             return self.selected()
         return If(count * ratio >= size, self.sorted(), self.selected())
+
+    def fits_pool(self) -> bool:
+        """Whether a few numbers are wanted, and not of a short row."""
+        short = isinstance(self.size, Const) and int(self.size) <= _RUN_ELEMENTS
+        return not short and isinstance(self.count, Const) and 2 <= int(self.count) <= MOST_COUNTED
+
+    def pooled(self, key: Expr) -> Stmt:
+        """Keep the best numbers so far in a pool."""
+        of = SortedPool(
+            int(self.count),  # type: ignore[call-overload]  # Const
+            self.size,
+            lambda a: substitute(key, {self.op.a: a}),
+            self.before,
+            self.put,
+            self.new,
+            self.read_ahead(),
+        )
+        return of.loops()
 
     def sorted(self) -> Stmt:
         """All numbers in order, and the first ``count`` of them in the result."""
@@ -115,7 +145,18 @@ class Sorting:
 
         some = If(marked > 0, one_by_one(first, Var("each", INDEX), Const(_GROUP, INDEX)))
         tail = one_by_one(start + count // _GROUP * _GROUP, rest, count % _GROUP)
-        return seq(For(group, _ZERO, count // _GROUP, seq(mark, some)), tail)
+        groups = For(group, _ZERO, count // _GROUP, seq(mark, some), annotations=self.read_ahead())
+        return seq(groups, tail)
+
+    def read_ahead(self) -> FrozenMap:
+        """What a loop over groups of numbers loads into the caches before it is compared: a group takes less time than
+        memory takes to answer, and the hardware's prefetcher stops at the end of each page."""
+        loads = [x for x in collect(self.conditions[self.op.before], Load) if x.indices]
+        adjacent = dict.fromkeys(x.source for x in loads if occurs(self.op.a, x.indices[-1]))
+        known = int(self.size) if isinstance(self.size, Const) else None
+        far = [b for b in adjacent if known is None or known * b.dtype.nbytes > _NEAR_BYTES]
+        asked = tuple((b.name, _AHEAD_BYTES // (_GROUP * b.dtype.nbytes)) for b in far)
+        return FrozenMap({"prefetch": asked}) if asked else EMPTY
 
     def heapify(self, buffer: Buffer, count: Expr, worse: Before) -> Stmt:
         """Order ``count`` numbers as a heap: no number is ``worse`` than its parent."""

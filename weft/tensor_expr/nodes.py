@@ -185,6 +185,11 @@ class OrderOp(Operation):
         """Whether fewer than ``count`` numbers may remain."""
         return not (isinstance(self.among, Const) and isinstance(self.hides, Const))
 
+    @property
+    def is_list(self) -> bool:
+        """Whether numbers stay in their order and only some are left out."""
+        return isinstance(self.before, Const) and isinstance(self.hides, Const)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExternOp(Operation):

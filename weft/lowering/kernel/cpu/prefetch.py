@@ -13,7 +13,7 @@ from weft.expr.linear import simplify_index
 from weft.expr.nodes import Call, Const, Expr, Load, Var, index, minimum, select
 from weft.expr.visit import occurs
 from weft.support.dtypes import INT32
-from weft.tir.nodes import Evaluate, For, Program, Stmt, Store, seq
+from weft.tir.nodes import Evaluate, For, Let, Program, Stmt, Store, seq
 from weft.tir.visit import children, expressions, loops_around, postorder, substitution, transform, walk
 
 MAX_UNROLLED_PLACES = 64
@@ -164,10 +164,16 @@ def _collect(s: Stmt, buffer: str, places: list[dict[Var, Expr]], found: dict[Ex
     for e in postorder(*expressions(s)):
         if isinstance(e, Load) and e.source.name == buffer and not isinstance(s, Evaluate):
             plain = Load(e.source, e.indices)
-            if not any(isinstance(i, Load) for i in postorder(*e.indices)):
-                found.update((substitution(at)(plain), None) for at in places)
+            found.update((made, None) for at in places if _is_known(made := substitution(at)(plain)))
+    if isinstance(s, Let):
+        places = [{**at, s.var: substitution(at)(s.value)} for at in places]
     for c in children(s):
         _collect(c, buffer, places, found)
+
+
+def _is_known(e: Expr) -> bool:
+    """Whether the address of a load does not depend on data."""
+    return not any(isinstance(i, Load) for i in postorder(*e.children))
 
 
 def _lines(loads: Iterable[Expr]) -> list[Expr]:
