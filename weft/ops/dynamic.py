@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
-from weft.expr.folds import all_of
-from weft.expr.nodes import Expr, Var, index, maximum, minimum, select
+from weft.expr.nodes import Const, Expr, Var, index, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
-from weft.support.dtypes import BOOL, INDEX
+from weft.ops.elementwise import Array
+from weft.support.dtypes import BOOL, FLOAT64, INT64
 
 
 def _infer(attrs: Attrs, *types: Type) -> TensorType:
@@ -60,47 +60,70 @@ BIND_SIZES = OpDef(
 
 
 def _places_infer(attrs: Attrs, *types: Type) -> TensorType:
-    (counts,) = rel.tensors("places", types, 1)
-    rel.want_kind("places", counts, "int uint")
-    rel.want_rank("places", counts, 1)
-    return TensorType((rel.simplified(attrs.size),), counts.dtype)
+    (marks,) = rel.tensors("places", types, 1)
+    rel.want_kind("places", marks, "bool")
+    rel.want_rank("places", marks, 1)
+    if not attrs.shape:
+        rel.fail("places", "there must be an axis", "T015")
+    rel.join_dim("places", marks.shape[0], rel.multiply(attrs.shape), "numbers of elements")
+    return TensorType((len(attrs.shape), rel.simplified(attrs.size)), INT64)
 
 
-_PLACES_PER_PART = 1024
-"""Places that are visited in order; parts of so many are independent."""
+def _places_compute(attrs: Attrs, out: TensorType, marks: te.Tensor) -> Any:
+    """The places of the marks in row-major order are listed; from each, all of its indices follow."""
+    if 0 in (*marks.shape, *out.shape):
+        return te.compute(out.shape, lambda *i: te.const(0, out.dtype), name="places")
+    nothing = te.const(False, BOOL)
+    listed = te.order(
+        (), out.shape[1], marks.shape[0], lambda a, b: nothing, name="places_listed", among=lambda a: marks[a]
+    )
+
+    def element(axis: Expr, j: Expr) -> Expr:
+        place, value = listed[j], None
+        for d in reversed(range(len(attrs.shape))):
+            at = _quotient(place, index(rel.multiply(attrs.shape[d + 1 :])))
+            if d:
+                at = at - _quotient(place, index(rel.multiply(attrs.shape[d:]))) * index(attrs.shape[d])
+            value = at if value is None else select(axis < d + 1, at, value)
+        assert value is not None
+        return value
+
+    return te.compute(out.shape, element, name="places")
 
 
-def _places_compute(attrs: Attrs, out: TensorType, counts: te.Tensor) -> Any:
-    """Every place writes itself where the next mark belongs, and the mark is the last one to do so: a condition on
-    marks would be guessed wrongly half of the time. Places after the last mark of their part write nothing."""
-    start = te.compute(out.shape, lambda j: te.const(0, out.dtype), name="places_start")
-    if 0 in (*counts.shape, *out.shape):
-        return start
-    last, size = index(out.shape[0]) - 1, index(counts.shape[0])
+def _quotient(place: Expr, by: Expr) -> Expr:
+    """``place`` divided by a size, rounded down. Machines have no vectors of quotients of 64-bit integers. Those of
+    float64 are exact after rounding, as places and sizes are below 2⁵³: a quotient that is no integer differs from the
+    next one by more than the rounding."""
+    if isinstance(by, Const) and int(by) & (int(by) - 1) == 0:
+        return place // by
+    return te.cast(te.cast(place, FLOAT64) / te.cast(by, FLOAT64), INT64)
 
-    def step(old: te.Tensor, part: Expr, more: Expr) -> Any:
-        i = part * _PLACES_PER_PART + more
-        end = minimum((part + 1) * _PLACES_PER_PART, size)
-        before = select(i > 0, counts[minimum(maximum(i - 1, 0), size - 1)], te.const(0, counts.dtype))
-        at = minimum(maximum(te.cast(before, INDEX), 0), last)
-        return (at,), te.cast(i, out.dtype), all_of(i < size, before < counts[end - 1])
 
-    extents = ((size + _PLACES_PER_PART - 1) // _PLACES_PER_PART, minimum(size, _PLACES_PER_PART))
-    return te.update(start, extents, step, name="places", independent=(0,))
+def _places_reference(attrs: Attrs, marks: Array) -> Array:
+    found = np.flatnonzero(marks)[: int(attrs.size)]
+    return np.stack(np.unravel_index(found, tuple(int(d) for d in attrs.shape))).astype(np.int64)
 
+
+_SOME = np.array([True, False, True, True, False, True])
 
 PLACES = OpDef(
     "places",
-    (Attribute("size", REQUIRED, "how many places, the last count"),),
+    (
+        Attribute("size", REQUIRED, "how many marks there are"),
+        Attribute("shape", REQUIRED, "the sizes along which a place has indices"),
+    ),
     _places_infer,
-    lambda attrs, counts: np.searchsorted(counts, np.arange(int(attrs.size)), side="right").astype(counts.dtype),
+    _places_reference,
     compute=_places_compute,
     cases=(
-        Case((np.array([0, 1, 1, 2, 3, 3], np.int64),), {"size": 3}),
-        Case((np.array([1, 2, 3], np.int32),), {"size": 3}),
-        Case((np.array([0, 0, 1], np.int64),), {"size": 1}),
+        Case((_SOME,), {"size": 4, "shape": (6,)}),
+        Case((_SOME,), {"size": 4, "shape": (2, 3)}),
+        Case((_SOME,), {"size": 4, "shape": (3, 1, 2)}),
+        Case((np.zeros(6, np.bool_),), {"size": 0, "shape": (2, 3)}),
+        Case((np.arange(5040) % 7 < 3,), {"size": 2160, "shape": (5, 7, 9, 16)}),
     ),
-    doc="where running counts of marked elements increase: the places of the marks in order",
+    doc="the indices of the true elements, one row for each axis of the shape that the elements have",
     source="ONNX NonZero-13",
 )
 

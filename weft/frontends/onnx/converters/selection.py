@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from weft.frontends.common.problems import Malformed
 from weft.frontends.common.sizes import Sizes, object_array, product
@@ -16,13 +18,17 @@ from weft.support.dtypes import INDEX, DType
 
 def marked_places(node: Node, marks: GraphExpr) -> GraphExpr:
     """The positions of the true elements of a bool vector, in order: int64; their number is known at run time."""
-    counts = node.call("cumsum", node.call("cast", marks, to=INDEX), axis=0)
-    length = marks.tensor.shape[0]
-    if length == 0:
-        return node.constant([], INDEX)
+    found = _marked_indices(node, marks, marks.tensor.shape)
+    return node.call("reshape", found, shape=(found.tensor.shape[1],))
+
+
+def _marked_indices(node: Node, marks: GraphExpr, shape: Sequence[Dim]) -> GraphExpr:
+    """The indices along ``shape`` of the true elements of a bool vector in row-major order: a row for each axis."""
+    if marks.tensor.shape[0] == 0:
+        return node.constant(np.zeros((len(shape), 0), np.int64))
     total = node.call("reduce_sum", node.call("cast", marks, to=INDEX), axes=(0,), keepdims=True)
     (size,) = node.bound(total, "marked")
-    return node.call("places", counts, size=size)
+    return node.call("places", marks, size=size, shape=tuple(shape))
 
 
 def _truth(node: Node, x: GraphExpr) -> GraphExpr:
@@ -32,19 +38,11 @@ def _truth(node: Node, x: GraphExpr) -> GraphExpr:
 def _nonzero(node: Node) -> Result:
     x = node.data(0)
     shape = x.tensor.shape
-    flat = marked_places(node, node.call("reshape", _truth(node, x), shape=(product(shape),)))
-    rows = []
-    rest = flat
-    for axis in range(len(shape)):  # one division for each axis but the last: those of 64 bits are slow
-        row, below = rest, product(shape[axis + 1 :])
-        if axis < len(shape) - 1:
-            size = size_scalar(node, below)
-            row = node.call("div", rest, size)
-            rest = node.call("sub", rest, node.call("mul", row, size))
-        rows.append(node.call("unsqueeze", row, axes=(0,)))
-    if not rows:  # "for scalar input, the output shape is (0, N)"
-        return node.call("full", shape=(0, flat.tensor.shape[0]), value=0, dtype=INDEX)
-    return rows[0] if len(rows) == 1 else node.call("concat", *rows, axis=0)
+    marks = node.call("reshape", _truth(node, x), shape=(product(shape),))
+    if shape:
+        return _marked_indices(node, marks, shape)
+    found = marked_places(node, marks)  # "for scalar input, the output shape is (0, N)"
+    return node.call("full", shape=(0, found.tensor.shape[0]), value=0, dtype=INDEX)
 
 
 def size_scalar(node: Node, size: Dim) -> GraphExpr:
