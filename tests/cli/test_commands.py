@@ -42,6 +42,27 @@ def test_unexpected_errors_show_no_traceback(weft_command: Weft, monkeypatch: py
     assert "Traceback" in Path("weft-traceback.txt").read_text()
 
 
+@pytest.mark.parametrize("target", ["precious.txt", "absent.txt"])
+def test_reports_of_bugs_follow_no_links(target: str, weft_command: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else may have put one into the folder."""
+    Path("precious.txt").write_text("precious")
+    Path("weft-traceback.txt").symlink_to(target)
+    monkeypatch.setitem(weft_main.COMMANDS, "broken", "a command that has no file")
+    assert weft_command("broken").status == 70
+    assert Path("precious.txt").read_text() == "precious" and not Path("absent.txt").exists()
+    report = Path("weft-traceback.txt")
+    assert not report.is_symlink() and "Traceback" in report.read_text() and report.stat().st_mode & 0o777 == 0o600
+
+
+def test_reports_of_bugs_that_cannot_be_written_change_nothing(
+    weft_command: Weft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("weft-traceback.txt").mkdir()
+    monkeypatch.setitem(weft_main.COMMANDS, "broken", "a command that has no file")
+    answer = weft_command("broken")
+    assert answer.status == 70 and "internal error[W000]" in answer.err and "weft-traceback.txt" not in answer.err
+
+
 @pytest.mark.parametrize(
     "words", [["nonsense"], ["run"], ["run", "--threads", "0", "m.onnx"], ["inspect", "m", "--stage", "x"]]
 )

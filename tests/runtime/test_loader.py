@@ -327,3 +327,77 @@ def test_foreign_damage_never_crashes(machine):
         damaged[rng.randrange(len(data))] = rng.randrange(256)
         with contextlib.suppress(ValueError):
             _native.Code(bytes(damaged), foreign=True)
+
+
+NULL_SYMBOL = r"""
+#include <stdint.h>
+static const char page[4096] __attribute__((aligned(4096))) = {1};
+static volatile int64_t cells[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+int64_t shared;
+static int64_t *volatile pointer = &shared;
+int32_t sum(void *const *b, const int64_t *s) {
+    int64_t total = page[s[0]];
+    for (int i = 0; i < 8; i++) total += cells[i];
+    return (int32_t)total;
+}
+int32_t through_table(void *const *b, const int64_t *s) { return (int32_t)shared; }
+int32_t address(void *const *b, const int64_t *s) { *(int64_t **)b[0] = pointer; return 0; }
+"""
+ABSOLUTE_64, TABLE_TYPES = 1, (9, 41, 42)
+"""Types of relocations on x86-64: an address, and the place of an address in the table of addresses."""
+UNDEFINED, ABSOLUTE, COMMON = 0, 0xFFF1, 0xFFF2
+"""Numbers of sections that are none."""
+
+
+def with_null_symbol(data: bytes, types: tuple[int, ...], section: int, size: int = 0) -> bytes:
+    """The object with symbol 0, which compilers leave empty and use for nothing, in ``section``, and with all its
+    relocations of ``types`` referring to that symbol."""
+    changed, count = bytearray(data), 0
+    (symbols,) = (s for s in sections(data) if s[1] == 2)
+    struct.pack_into("<IBBHQQ", changed, symbols[4], 0, 0, 0, section, 8 if section == COMMON else 0, size)
+    for at in relocations(data):
+        kind = struct.unpack_from("<Q", data, at + 8)[0] & 0xFFFFFFFF
+        if kind in types:
+            struct.pack_into("<Q", changed, at + 8, kind)
+            count += 1
+    assert count, "the compiler made no such relocation"
+    return bytes(changed)
+
+
+@pytest.fixture(scope="module")
+def null_symbol(compile_c) -> bytes:
+    if "64bit" not in _native.cpu_features():
+        pytest.skip("flags of x86-64")
+    return compile_c(NULL_SYMBOL, "-fno-asynchronous-unwind-tables", "-fcf-protection=none", "-fno-common")
+
+
+@pytest.mark.parametrize("section", [UNDEFINED, ABSOLUTE, COMMON])
+def test_symbol_0_has_room_in_the_table_of_addresses(null_symbol, section):
+    """The read-only data fills whole pages, and the table follows it: an address without room would be written over
+    the data behind it."""
+    fixed = [s[5] for s in sections(null_symbol) if s[2] & 7 == 2]
+    assert fixed == [4096]
+    code = _native.Code(with_null_symbol(null_symbol, TABLE_TYPES, section))
+    assert code.call("sum", [], [0])[0] == 1 + 36
+
+
+@pytest.mark.parametrize("size", [0, 8, 1 << 20])
+def test_symbol_0_has_room_if_it_is_common(null_symbol, size):
+    if not Path("/proc/self/maps").exists():
+        pytest.skip("needs /proc")
+    code = _native.Code(with_null_symbol(null_symbol, (ABSOLUTE_64,), COMMON, size))
+    found = np.zeros(1, np.uint64)
+    code.call("address", [found])
+    place = int(found[0])
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(p, 16) for p in line.split()[0].split("-"))
+        if start <= place < end:
+            assert line.split()[1].startswith("rw-") and place % 8 == 0 and place + size <= end
+            return
+    raise AssertionError("the symbol is nowhere")
+
+
+def test_a_common_symbol_0_beyond_memory_is_refused(null_symbol):
+    for size in ((1 << 30) + 1, 1 << 40, (1 << 64) - 1):
+        with pytest.raises(ValueError, match="common symbol"):
+            _native.Code(with_null_symbol(null_symbol, (ABSOLUTE_64,), COMMON, size))

@@ -88,10 +88,11 @@ def test_each_symbol_has_one_meaning(define):
 
 
 @pytest.mark.parametrize("kind", ["input", "constant"])
-def test_a_copy_to_an_input_or_a_constant_is_refused(kernels, kind):
+@pytest.mark.parametrize("copy", [Copy(1, 2, (32,)), Copy(1, 2, (16,), (16,), (0,)), Copy(1, 2, (16,), (0,), (16,))])
+def test_a_copy_to_an_input_or_a_constant_is_refused(kernels, kind, copy):
     program = vector_program("double_plus_one")
     buffers = (*program.buffers, BufferSpec(kind, 0, nbytes=(32,)))
-    program = replace(program, buffers=buffers, instructions=(*program.instructions, Copy(1, 2, (32,))))
+    program = replace(program, buffers=buffers, instructions=(*program.instructions, copy))
     with pytest.raises(ArtifactError, match="copy to an input or a constant"):
         Executable(artifact(program, kernels, (np.zeros(8, np.float32),)))
 

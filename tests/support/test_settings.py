@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from weft.support import settings
+from weft.support.cache import DiskCache
 from weft.support.errors import InputError
 from weft.support.progress import Silent, progress
 
@@ -64,3 +67,38 @@ def test_progress_shows_when_asked() -> None:
         assert not isinstance(bar, Silent)
         bar.advance()
     assert "rich" in sys.modules
+
+
+@pytest.fixture
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without HOME and without an entry in the list of users, as in many containers."""
+    import pwd
+
+    def unknown(user: object) -> None:
+        raise KeyError(user)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for variable in ("HOME", "XDG_CACHE_HOME", "WEFT_CACHE_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.mark.usefixtures("homeless")
+def test_without_a_home_the_cache_is_a_temporary_folder_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings.cache_directory() == Path(tempfile.gettempdir()) / f"weft-{os.getuid()}"
+
+    def nowhere() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    cache = DiskCache.default()
+    cache.put("ab" * 16, b"kept nowhere")
+    assert cache.get("ab" * 16) is None
+
+
+@pytest.mark.usefixtures("homeless")
+@pytest.mark.parametrize("text", ["~/cache", "~", "~nobody-has-this-name/cache"])
+def test_homes_that_nobody_knows_are_refused_by_name(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("WEFT_CACHE_DIR", text)
+    with pytest.raises(InputError, match="WEFT_CACHE_DIR") as caught:
+        settings.cache_directory()
+    assert caught.value.code == "I010"

@@ -70,7 +70,10 @@ def _bytes(text: str) -> int:
 
 
 def _path(text: str) -> Path:
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # nobody has that name, or this user has no home
+        raise ValueError("the home directory that it names is not known") from None
 
 
 def _default_cache() -> Path:
@@ -80,7 +83,11 @@ def _default_cache() -> Path:
     try:
         return Path.home() / ".cache" / "weft"
     except RuntimeError:  # neither HOME nor an entry of the user
+        pass
+    try:
         return Path(tempfile.gettempdir()) / f"weft-{os.getuid() if hasattr(os, 'getuid') else 'cache'}"
+    except OSError:  # no directory that can be written to: nothing is kept
+        return Path(os.devnull) / "weft"
 
 
 def _none() -> Any:
