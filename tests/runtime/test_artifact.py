@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import struct
 import subprocess
 import sys
 import textwrap
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,6 +142,40 @@ def test_large_constants_are_sampled_and_verified_on_request(tmp_path, kernels):
                 Artifact.load(path)
 
 
+def test_a_pipe_gets_the_bytes_of_a_file(tmp_path, kernels):
+    """A file gets its header when its sections are written, a pipe before."""
+    constants = tuple(np.random.default_rng(i).bytes(n) for i, n in enumerate((3 << 20, 0, 100, 1 << 20)))
+    made = artifact(vector_program("double_plus_one"), kernels, tuple(np.frombuffer(c, np.uint8) for c in constants))
+    path, pipe = tmp_path / "large.weft", tmp_path / "pipe"
+    made.save(path)
+    os.mkfifo(pipe)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    made.save(pipe)
+    reader.join()
+    assert got == [path.read_bytes()]
+    header = json.loads(got[0][40 : 40 + struct.unpack_from("<I", got[0], 12)[0]])
+    found = [(s["digest"], s["quick"]) for s in header["sections"] if s["kind"] == "constant"]
+    assert found == [(digest(c), quick_digest(c)) for c in constants]
+    loaded = Artifact.load(path, verify=True)
+    assert [c.tobytes() for c in loaded.constants] == list(constants)
+
+
+@pytest.mark.parametrize("size", [100, 2 << 20])
+def test_a_section_that_cannot_be_read_leaves_the_old_file(saved, kernels, monkeypatch, size):
+    before = saved.read_bytes()
+    constant = np.zeros(size, np.uint8)
+
+    def fails(data: Any) -> str:
+        raise OSError(5, "the disk is broken")
+
+    monkeypatch.setattr("weft.runtime.artifact.digest", fails)
+    with pytest.raises(UserError, match="broken"):
+        artifact(vector_program("double_plus_one"), kernels, (constant,)).save(saved)
+    assert saved.read_bytes() == before and os.listdir(saved.parent) == [saved.name]
+
+
 def test_cut_off_and_longer_files(saved):
     data = saved.read_bytes()
     path = saved.with_name("cut.weft")
@@ -254,3 +292,20 @@ def test_loading_needs_no_compiler(saved):
     )
     done = subprocess.run([sys.executable, "-c", script, str(saved)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_saving_leaves_the_umask_alone(kernels, tmp_path, monkeypatch):
+    """It belongs to the process: files that other threads make meanwhile would get other permissions."""
+
+    def changed(mask: int) -> int:
+        raise AssertionError("the umask was changed")
+
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", changed)
+            artifact(chain("n"), kernels, (CONSTANT,)).save(tmp_path / "new.weft")
+    finally:
+        assert os.umask(before) == 0o027
+    assert (tmp_path / "new.weft").stat().st_mode & 0o777 == 0o640

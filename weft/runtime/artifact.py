@@ -20,11 +20,12 @@ import json
 import mmap
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ from weft.runtime.serialize import only, program_from_json, program_to_json
 from weft.support.errors import MALFORMED, ArtifactError, UserError
 from weft.support.files import replaced_file
 from weft.support.memory import ALIGN
+from weft.support.threads import MIN_BYTES, for_each
 from weft.support.words import counted
 
 MAGIC = b"\x89WEFT\r\n\x1a"  # like that of PNG: detects transfers that change line ends or the eighth bit
@@ -49,6 +51,7 @@ SECTION = ("kind", "size", "digest", "quick")
 _PREFIX = struct.Struct("<8sIIQ")
 _DIGEST = 16
 _MAX_HEADER = 1 << 30
+Bytes = memoryview | bytes
 # A large section's quick digest covers its ends and this many blocks between.
 _BLOCK, _SAMPLES = 4096, 16
 
@@ -133,7 +136,7 @@ class Artifact:
         """Write the artifact to ``path``; an existing file is replaced atomically and keeps its permissions. Raises
         ArtifactError A012 if its code calls functions of this process."""
         self.check_portable()
-        sections: list[memoryview | bytes] = []
+        sections: list[Bytes] = []
         table: list[dict[str, Any]] = []
         for i, code in enumerate(self.codes):
             for variant in code.variants:
@@ -150,7 +153,7 @@ class Artifact:
             "metadata": dict(self.metadata),
             "abi_version": self.abi_version,
         }
-        _write(Path(path), json.dumps(header, separators=(",", ":")).encode(), sections)
+        _write(Path(path), header, sections)
 
     @staticmethod
     def load(path: str | os.PathLike[str], verify: bool = False, mapped: bool = True) -> Artifact:
@@ -187,20 +190,19 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
     return flat.view(np.uint8).data if flat.nbytes else memoryview(b"")
 
 
-def _add_section(
-    entry: dict[str, Any], data: memoryview | bytes, sections: list[memoryview | bytes], table: list[dict[str, Any]]
-) -> None:
-    quick = quick_digest(data)
-    table.append({**entry, "size": len(data), "digest": digest(data), "quick": quick})
+def _add_section(entry: dict[str, Any], data: Bytes, sections: list[Bytes], table: list[dict[str, Any]]) -> None:
+    """Add a section whose digests are still to be computed."""
+    unknown = "0" * (2 * _DIGEST)
+    table.append({**entry, "size": len(data), "digest": unknown, "quick": unknown})
     sections.append(data)
 
 
-def digest(data: memoryview | bytes) -> str:
+def digest(data: Bytes) -> str:
     """BLAKE2b-128 of all bytes."""
     return blake2b(data, digest_size=_DIGEST).hexdigest()
 
 
-def quick_digest(data: memoryview | bytes) -> str:
+def quick_digest(data: Bytes) -> str:
     """BLAKE2b-128 of the length, both ends and evenly spaced blocks; of all bytes if these blocks cover the section."""
     if len(data) <= _BLOCK * _SAMPLES:
         return digest(data)
@@ -224,20 +226,56 @@ def _layout(start: int, sizes: Sequence[int]) -> tuple[list[int], int]:
     return offsets, at
 
 
-def _write(path: Path, header: bytes, sections: Sequence[memoryview | bytes]) -> None:
-    offsets, length = _layout(_PREFIX.size + _DIGEST + len(header), [len(s) for s in sections])
-    prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), length)
-    check = blake2b(prefix + header, digest_size=_DIGEST).digest()
+def _write(path: Path, header: Mapping[str, Any], sections: Sequence[Bytes]) -> None:
+    """Write a file, and the digests of its sections into its header. Other threads compute them while this one writes
+    the sections; the header, whose length does not depend on them, is written last where the file allows it."""
+    start = _PREFIX.size + _DIGEST + len(_encoded(header))
+    offsets, length = _layout(start, [len(s) for s in sections])
+    digests = [partial(_add_digests, entry, data) for entry, data in zip(header["sections"], sections, strict=True)]
     try:
         with replaced_file(path) as file:
-            file.write(prefix + check + header)
-            at = _PREFIX.size + len(check) + len(header)
-            for offset, data in zip(offsets, sections, strict=True):
-                file.write(bytes(offset - at))
-                file.write(data)
-                at = offset + len(data)
+            write = partial(_write_sections, file, start, offsets, sections)
+            if file.seekable():
+                file.seek(start)
+                _run([write, *digests], length)
+                file.seek(0)
+                file.write(_beginning(header, length))
+            else:
+                _run(digests, length)
+                file.write(_beginning(header, length))
+                write()
     except OSError as error:
         raise UserError(f"cannot write '{path}': {error.strerror or error}", code="A003") from error
+
+
+def _run(jobs: Sequence[Callable[[], None]], nbytes: int) -> None:
+    if nbytes >= MIN_BYTES:
+        for_each(lambda job: job(), jobs)
+    else:
+        for job in jobs:
+            job()
+
+
+def _add_digests(entry: dict[str, Any], data: Bytes) -> None:
+    entry["digest"], entry["quick"] = digest(data), quick_digest(data)
+
+
+def _write_sections(file: BinaryIO, at: int, offsets: Sequence[int], sections: Sequence[Bytes]) -> None:
+    for offset, data in zip(offsets, sections, strict=True):
+        file.write(bytes(offset - at))
+        file.write(data)
+        at = offset + len(data)
+
+
+def _encoded(header: Mapping[str, Any]) -> bytes:
+    return json.dumps(header, separators=(",", ":")).encode()
+
+
+def _beginning(header: Mapping[str, Any], length: int) -> bytes:
+    """All that is before the first section of a file."""
+    encoded = _encoded(header)
+    prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(encoded), length)
+    return prefix + blake2b(prefix + encoded, digest_size=_DIGEST).digest() + encoded
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -260,14 +298,16 @@ class _Reader:
                 raise ValueError("there are more code objects than sections")
             variants: list[list[Variant]] = [[] for _ in range(codes)]
             constants: list[NDArray[Any]] = []
+            checks: list[Callable[[], None]] = []
             for entry, offset, size in zip(sections, offsets, sizes, strict=True):
                 data = self.data[offset : offset + size]
-                self.check(entry, data)
+                checks.append(partial(self.check, entry, data))
                 if entry["kind"] == "code":
                     made = Variant(frozenset(_names(entry["features"])), bytes(data), str(entry["format"]))
                     variants[_whole(entry["code"])].append(made)
                 else:
                     constants.append(_constant(entry, data))
+            _run(checks, end if self.verify else 0)
             return Artifact(
                 program=program_from_json(header["program"]),
                 codes=tuple(CodeObject(tuple(v)) for v in variants),
