@@ -190,7 +190,9 @@ def _depth(op: str, indices: TensorType, data: TensorType, batch: int) -> int:
     """How many dimensions an index tuple addresses."""
     rel.want_rank_at_least(op, indices, 1, "the indices")
     depth = indices.shape[-1]
-    if not isinstance(depth, int) or depth + batch > data.rank:
+    if not isinstance(depth, int):
+        rel.fail(op, f"the length {depth} of its index tuples is not known", "T013", "reshape the indices")
+    if depth + batch > data.rank:
         rel.fail(op, f"index tuples of {depth} do not fit {data} with {batch} batch dimensions", "T013")
     return depth
 

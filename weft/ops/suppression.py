@@ -23,8 +23,11 @@ def _infer(attrs: Attrs, *types: Type) -> TensorType:
         rel.want_kind("suppress", t, "float")
     rel.want_rank("suppress", boxes, 3)
     rel.want_rank("suppress", scores, 3)
-    if boxes.shape != (scores.shape[0], scores.shape[2], 4):
+    wanted = (scores.shape[0], scores.shape[2], 4)
+    if any(rel.equal_dims(a, b) is False for a, b in zip(boxes.shape, wanted, strict=True)):
         rel.fail("suppress", f"boxes {boxes} must have 4 numbers for each of the scores {scores}", "T012")
+    for d, what in enumerate(("numbers of batches", "numbers of boxes and of scores", "a box, which has 4 numbers,")):
+        rel.join_dim("suppress", boxes.shape[d], wanted[d], what)
     if any(t.shape for t in limits):
         rel.fail("suppress", "the limits must be single numbers", "T012")
     count, size = attrs.count, scores.shape[2]

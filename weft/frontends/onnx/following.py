@@ -191,9 +191,8 @@ class Following:
     def _branch_off(self, way: Way, step: Step) -> None:
         """Give the new ends behind a way scopes of their own, in which the results of ``step`` are known."""
         for end in way.ends():
-            end.scope = NameScope(
-                way.scope, self.scope.opsets, {}, self.scope.attributes, self.scope.prefix, self.scope.depth
-            )
+            own = self.scope
+            end.scope = NameScope(way.scope, own.opsets, {}, own.attributes, own.prefix, own.depth, own.graph)
             for name, value in zip(step.proto.output, end.values, strict=False):
                 if name:
                     end.scope.values[name] = value

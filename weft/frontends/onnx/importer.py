@@ -101,6 +101,7 @@ class Importer:
         self.deciding: list[GraphExpr] = []  # values that become sizes
         self.output_names: list[str] = []
         self.symbols: dict[str, Symbol] = {}
+        self._symbol_names: set[str] = set()
         self.requirements: dict[Expr, str] = {}
         self.opset = opset
         self.converters = converters or {}
@@ -114,7 +115,7 @@ class Importer:
     def run(self) -> Module:
         """The whole model. Raises ModelProblems."""
         try:
-            scope = NameScope(None, self._opsets())
+            scope = NameScope(None, self._opsets(), graph=self.proto.graph)
         except ModelError as why:
             raise why.at(Location(file=self.source.name)) from None
         graph = self.proto.graph
@@ -302,9 +303,9 @@ class Importer:
         if label not in self.symbols:
             name = re.sub(r"\W", "_", label, flags=re.ASCII) or "n"
             name = f"n{name}" if name[0].isdigit() else name
-            taken = {s.name for s in self.symbols.values()}
-            while name in taken:
+            while name in self._symbol_names:
                 name += "_"
+            self._symbol_names.add(name)
             self.symbols[label] = Symbol(name)
         return self.symbols[label]
 
@@ -370,9 +371,11 @@ class Importer:
                     self.problems.add_missing(full_name, name)
                 scope.values.update(dict.fromkeys(outputs))
                 return None
-            repeated = [o for i, o in enumerate(outputs) if o in scope.values or o in outputs[:i]]
-            if repeated:
-                raise Malformed(f"its output '{repeated[0]}' exists already")
+            own: set[str] = set()
+            for o in outputs:
+                if o in scope.values or o in own:
+                    raise Malformed(f"its output '{o}' exists already")
+                own.add(o)
             inputs = tuple(None if isinstance(v, Omitted) else v for v in found)
             node = Node(proto, proto.op_type, domain, name, scope.opsets.get(domain, 1), inputs, scope, self)
             functions.check_known(node)
@@ -520,7 +523,7 @@ class Importer:
         return self._body(node, graph, {}, onward=True)
 
     def _body(self, node: Node, graph: Any, bindings: Mapping[str, Value], onward: bool) -> list[Value] | Fork:
-        scope = node.scope.child(f"{node.name}/")
+        scope = node.scope.child(f"{node.name}/", graph)
         self._initializers(graph, scope)
         scope.values.update(bindings)
         names = [o.name for o in graph.output]

@@ -70,7 +70,7 @@ class NameScope:
     """Names visible in a graph: its own names, then those of the enclosing graph.
 
     ``attributes`` binds the attribute parameters of the function whose body is imported; ``opsets`` are its
-    operator-set versions; ``prefix`` precedes node names.
+    operator-set versions; ``prefix`` precedes node names; ``graph`` declares types of values.
     """
 
     parent: NameScope | None
@@ -79,10 +79,20 @@ class NameScope:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     prefix: str = ""
     depth: int = 0
+    graph: Any = None
+    _ranks: dict[str, int] | None = field(default=None, init=False)
 
-    def child(self, prefix: str) -> NameScope:
+    def child(self, prefix: str, graph: Any) -> NameScope:
         """The scope of a subgraph of this one."""
-        return NameScope(self, self.opsets, attributes=self.attributes, prefix=prefix, depth=self.depth + 1)
+        return NameScope(self, self.opsets, {}, self.attributes, prefix, self.depth + 1, graph)
+
+    def declared_rank(self, name: str) -> int | None:
+        """The number of dimensions that the graph declares for one of its values, if it does."""
+        if self._ranks is None:
+            declared = (*self.graph.value_info, *self.graph.output) if self.graph is not None else ()
+            tensors = ((v.name, v.type.tensor_type) for v in declared if v.type.HasField("tensor_type"))
+            self._ranks = {n: len(t.shape.dim) for n, t in tensors if t.HasField("shape")}
+        return self._ranks.get(name)
 
     def find(self, name: str) -> Value | Omitted | None:
         """The value of a name; None if its node failed, OMITTED for an input that the caller of a function omitted.

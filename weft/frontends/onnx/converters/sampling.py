@@ -154,6 +154,8 @@ def _grid_sample(node: Node) -> Result:
 
 def _roi_align(node: Node) -> Result:
     data, rois = operand(node, 0), operand(node, 1)
+    if len(data.shape) != 4 or len(rois.shape) != 2 or rois.shape[1] != 4:
+        raise Malformed(f"its data {data.x.tensor} and boxes {rois.x.tensor} must be [N, C, H, W] and [boxes, 4]")
     batch = checked(operand(node, 2), 2, data.shape[0])
     ratio = node.integer("sampling_ratio", 0)
     half = node.text("coordinate_transformation_mode", "half_pixel" if node.opset >= 16 else "output_half_pixel")
