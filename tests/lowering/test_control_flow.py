@@ -10,7 +10,7 @@ import pytest
 from seeds import seeds
 
 import weft
-from weft.expr.nodes import make
+from weft.expr.nodes import index, make
 from weft.graph import build
 from weft.graph.interpret import run
 from weft.graph.nodes import If, Let, Loop, Module, Project, Tuple, Var, call
@@ -125,6 +125,20 @@ def test_requirements_on_sizes_bound_at_run_time_are_checked():
     np.testing.assert_allclose(exe([2], floats(2, 4)), run(module, ([2], floats(2, 4))), rtol=1e-5)
     with pytest.raises(InputError, match="as many"):
         exe([3], floats(2, 4))
+
+
+def test_both_branches_check_what_is_required_of_the_size_of_their_result():
+    m = build.size("m")
+    body = If(flag, o("slice", x, begin=(0,), end=(2,)), x, TensorType.of((m, 4), "float32"))
+    held = Var("held", body.type)
+    made = Let(held, body, o("add", held, build.constant(floats(2, 4))))
+    requires = ((make("eq", m, index(2)), "must be two rows"),)
+    exe = weft.compile(Module({"main": build.function([flag, x], made)}, attrs=Attrs(requires=requires)))
+    for which, rows in ((YES, 5), (YES, 2), (NO, 2)):
+        wanted = floats(rows, 4)[:2] + floats(2, 4)
+        np.testing.assert_allclose(exe(which, floats(rows, 4)), wanted, rtol=1e-5)
+    with pytest.raises(InputError, match="two rows"):
+        exe(NO, floats(3, 4))
 
 
 def scan_body():

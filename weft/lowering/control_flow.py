@@ -8,7 +8,7 @@ after their last use. See "Dynamic programs" in docs/design.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -26,6 +26,7 @@ from weft.graph.visit import group_of
 from weft.lowering.control_parts import (
     FlatTypes,
     Goto,
+    KnownNames,
     Label,
     Place,
     binds,
@@ -73,6 +74,13 @@ class Emitter(Lifetimes):
         super().__init__(shared.places)
         self.inputs = frozenset(names)
         self.requires = list(requires)
+        self._due = list(range(len(self.requires)))
+        """Requirements to look at next: those that mention a size bound since they were last looked at."""
+        self._mentioned = [list(dims.symbols(condition)) for condition, _ in self.requires]
+        self._mentions: dict[Symbol, list[int]] = {}
+        for i, symbols in enumerate(self._mentioned):
+            for s in symbols:
+                self._mentions.setdefault(s, []).append(i)
         self.flat = FlatTypes()
         self.made: dict[GraphExpr, list[Place]] = {}
         self.bound: dict[GraphExpr, GraphExpr] = {}
@@ -283,12 +291,13 @@ class Emitter(Lifetimes):
     def _bind(self, symbol: Symbol) -> str:
         """The register of a size whose value becomes known at this point."""
         self.stale.discard(symbol)
+        self._due += self._mentions.get(symbol, ())
         if symbol not in self.names:
             self.names[symbol] = self._name(symbol.name)
         return self.names[symbol]
 
-    def _valid(self) -> dict[Symbol, str]:
-        return {s: n for s, n in self.names.items() if s not in self.stale} if self.stale else self.names
+    def _valid(self) -> Mapping[Symbol, str]:
+        return KnownNames(self.names, self.stale) if self.stale else self.names
 
     @contextmanager
     def _branch(self, fresh: Iterable[Symbol] = ()) -> Iterator[None]:
@@ -302,11 +311,13 @@ class Emitter(Lifetimes):
         self.made.update((e, places) for e, places in made if isinstance(e, Constant))
 
     def _flush_requires(self) -> None:
-        """Emit the checks of the model's requirements whose sizes are known by now."""
-        ready = [r for r in self.requires if all(self._known(s) for s in dims.symbols(r[0]))]
-        for condition, message in ready:
-            self.emit(Check(self._size(condition), str(message)))
-        self.requires = [r for r in self.requires if r not in ready]
+        """Emit the checks of the model's requirements whose sizes are known by now, wherever one of them gets a value:
+        of a size that two branches bind, both check what is required."""
+        due, self._due = sorted(set(self._due)), []
+        for i in due:
+            if all(map(self._known, self._mentioned[i])):
+                condition, message = self.requires[i]
+                self.emit(Check(self._size(condition), str(message)))
 
     def _agree(self, declared: Type, actual: Type, fresh: Iterable[Symbol] = ()) -> None:
         """Bind the ``fresh`` sizes of ``declared`` to those of ``actual``; emit checks that all others are equal."""

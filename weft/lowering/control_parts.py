@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -255,6 +255,25 @@ def assembled(items: Sequence[Any]) -> tuple[Instruction, ...]:
             at += 1
     real = [i for i in items if not isinstance(i, Label)]
     return tuple(Jump(i.label.at, i.condition) if isinstance(i, Goto) else i for i in real)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNames(Mapping[Symbol, str]):
+    """The registers of the sizes whose values are known: all but the ``stale`` ones."""
+
+    names: Mapping[Symbol, str]
+    stale: Collection[Symbol]
+
+    def __getitem__(self, symbol: Symbol) -> str:
+        if symbol in self.stale:
+            raise KeyError(symbol)
+        return self.names[symbol]
+
+    def __iter__(self) -> Iterator[Symbol]:
+        return (s for s in self.names if s not in self.stale)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 @dataclass(frozen=True, slots=True)
