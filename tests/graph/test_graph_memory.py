@@ -9,6 +9,7 @@ from toy_operators import add, matmul, relu, reshape, shout
 from weft.expr.nodes import index
 from weft.graph import build, dims
 from weft.graph.nodes import Call, If, call
+from weft.graph.passes import memory
 from weft.graph.passes.aliases import source
 from weft.graph.passes.memory import execution_order, factor, plan_lives
 from weft.support.errors import InternalError
@@ -35,6 +36,39 @@ def test_random_lives_are_safe_and_tight(seed):
         for a, b, c, d in at[:i]:
             assert high <= a or b <= low or last < c or d < first
     assert plan.total <= 1.2 * plan.largest
+
+
+@pytest.mark.parametrize("longest", [1, 30, 60])
+def test_many_lives_at_once_are_safe_and_tight(longest, monkeypatch):
+    """With very many alive at once, no list of all pairs is made."""
+    monkeypatch.setattr(memory, "_overlaps", None)
+    rng = random.Random(longest)
+    lives = [(rng.choice((0, 1, 64, 100, 640, 4096)), rng.randrange(30)) for _ in range(900)]
+    lives = [(n, first, 40 + rng.randrange(longest)) for n, first in lives]
+    lives += [(64, 100 + i, 100 + i) for i in range(100)]
+    plan = plan_lives(lives)
+    at = [(o, o + n, first, last) for (n, first, last), o in zip(lives, plan.offsets, strict=True)]
+    for i, (low, high, first, last) in enumerate(at):
+        assert low % 64 == 0 and low >= 0 and high <= plan.total
+        for a, b, c, d in at[:i]:
+            assert high <= a or b <= low or last < c or d < first
+    assert plan.total <= 1.2 * plan.largest
+
+
+def test_gaps_join_again():
+    rng = random.Random(0)
+    gaps, taken = memory._Gaps(), []
+    for _ in range(2000):
+        if taken and rng.random() < 0.5:
+            gaps.give(*taken.pop(rng.randrange(len(taken))))
+        else:
+            size = rng.randrange(1, 50)
+            start = gaps.take(size)
+            assert all(start + size <= s or s + n <= start for s, n in taken) and start + size <= gaps.total
+            taken.append((start, size))
+    for start, size in taken:
+        gaps.give(start, size)
+    assert gaps.take(gaps.total) == 0
 
 
 def test_symbolic_sizes_are_planned_in_units():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from seeds import seeds
 
 from weft.lowering.control_parts import Goto, Label, Place
 from weft.lowering.lifetimes import Lifetimes
@@ -143,3 +145,34 @@ def test_nothing_is_freed_behind_a_return() -> None:
     made = lifetimes([kernel(0, 2), Return((2,))], places)
     made.free_late()
     assert not [item for item in made.items if isinstance(item, Free)]
+
+
+@pytest.mark.parametrize("seed", seeds(20))
+def test_lives_in_random_loops(seed: int) -> None:
+    """As by the rule, applied to every pair of a loop and a place."""
+    rng = random.Random(seed)
+    ranges: list[tuple[int, int]] = []
+
+    def nest(low: int, high: int) -> None:
+        while high - low >= 2 and rng.random() < 0.85:
+            begin = rng.randrange(low, high - 1)
+            end = rng.randrange(begin + 1, high)
+            if rng.random() < 0.7:
+                nest(begin, end)
+            ranges.append((begin, end))
+            low = end + 1
+
+    nest(0, 60)
+    places = [arena(n) for n in range(40)]
+    items = [kernel(*rng.sample(range(40), rng.randrange(3))) for _ in range(60)]
+    made = lifetimes(items, places, ranges)
+    for place in made.places:
+        touched = [at for at, item in enumerate(items) if place.number in item.buffers]
+        if not touched:
+            assert (place.first, place.last) == (-1, -1)
+            continue
+        last = touched[-1]
+        for begin, end in ranges:
+            if begin <= last < end and touched[0] <= begin:
+                last = end
+        assert (place.first, place.last) == (touched[0], last)

@@ -40,6 +40,7 @@ class Functions:
     numbers: dict[object, int] = field(default_factory=dict)
     known_scopes: dict[GraphExpr, Scopes] = field(default_factory=dict)
     hosts: list[HostOperator] = field(default_factory=list)
+    host_numbers: dict[str, int] = field(default_factory=dict)
 
     def scopes(self, function: Function) -> Scopes:
         if function not in self.known_scopes:
@@ -70,6 +71,13 @@ class Functions:
             self.numbers[key] = len(self.numbers)
             self.jobs.append(job)
         return self.numbers[key]
+
+    def host(self, operator: HostOperator) -> int:
+        """The number of an operator that runs on the host."""
+        number = self.host_numbers.setdefault(repr(operator), len(self.hosts))
+        if number == len(self.hosts):
+            self.hosts.append(operator)
+        return number
 
     def tag(self, t: DataType, name: str) -> int:
         """The number of a constructor."""

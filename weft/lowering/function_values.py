@@ -308,10 +308,8 @@ class ValueEmitter(LoopEmitter):
         label: str = "",
     ) -> None:
         made = HostOperator(name, attrs, dtypes, tuple(p.dtype for p in results))
-        if made not in self.work.hosts:
-            self.work.hosts.append(made)
         given, taken = tuple(p.number for p in arguments), tuple(p.number for p in results)
-        self.emit(CallHost(self.work.hosts.index(made), given, taken, label))
+        self.emit(CallHost(self.work.host(made), given, taken, label))
 
     # -- match ---------------------------------------------------------------------------------------------------------
 

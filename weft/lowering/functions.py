@@ -8,6 +8,7 @@ function may use the same memory. See "Functions and data" in docs/design.md.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -212,7 +213,8 @@ class _Unit(ValueEmitter):
         self.measure()
         calls = [at for at, item in enumerate(self.items) if isinstance(item, Invoke)]
         for p in self.places if not self.is_main else ():
-            if p.kind == "arena" and any(p.first < at < p.last for at in calls):
+            after = bisect_right(calls, p.first)
+            if p.kind == "arena" and after < len(calls) and calls[after] < p.last:
                 p.late = True
         self.exchange()
 

@@ -109,9 +109,13 @@ def _symbols(main: Function) -> list[Symbol]:
 
 def _unique_names(symbols: Sequence[Symbol]) -> dict[Symbol, str]:
     names: dict[Symbol, str] = {}
+    taken: set[str] = set()
+    next_number: dict[str, int] = {}
     for s in symbols:
-        name, i = s.name, 1
-        while name in names.values():
-            name, i = f"{s.name}_{i}", i + 1
+        name = s.name
+        while name in taken:
+            number = next_number.get(s.name, 1)
+            name, next_number[s.name] = f"{s.name}_{number}", number + 1
         names[s] = name
+        taken.add(name)
     return names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -36,10 +37,11 @@ class Lifetimes:
                 while place is not None:
                     place.first = at if place.first < 0 else place.first
                     place.last, place = at, place.parent
-        for begin, end in self.ranges:
-            for place in self.places:
-                if begin <= place.last < end and place.first <= begin:
-                    place.last = end
+        inside = _innermost(self.ranges, len(self.items))
+        for place in self.places:
+            around = inside[place.last] if place.first >= 0 else None
+            while around is not None and place.first <= around.begin:
+                place.last, around = around.end, around.parent
 
     def exchange(self) -> None:
         """Let results use the memory of operands that are no longer needed."""
@@ -89,3 +91,29 @@ class Lifetimes:
             if place.first >= 0:
                 place.first, place.last = moved[place.first], moved[place.last]
         self.items = out
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A loop or branch, and the one around it."""
+
+    begin: int
+    end: int
+    parent: _Range | None
+
+
+def _innermost(ranges: Sequence[tuple[int, int]], count: int) -> list[_Range | None]:
+    """For each of ``count`` items the innermost of the ranges in which it is not the last item. Ranges are one inside
+    of the other, or apart."""
+    found: list[_Range | None] = []
+    waiting = sorted(ranges, key=lambda r: (-r[0], r[1]))
+    at: _Range | None = None
+    for i in range(count):
+        while at is not None and at.end <= i:
+            at = at.parent
+        while waiting and waiting[-1][0] == i:
+            begin, end = waiting.pop()
+            if end > i:
+                at = _Range(begin, end, at)
+        found.append(at)
+    return found

@@ -125,8 +125,9 @@ class Arguments:
     def order(self, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Named inputs in the order of the program. Raises InputError for missing and unknown names."""
         names = [t.name for t in self.program.inputs]
+        expected = frozenset(names)
         missing = [n for n in names if n not in inputs]
-        unknown = [str(n) for n in inputs if n not in names]
+        unknown = [str(n) for n in inputs if n not in expected]
         if missing or unknown:
             wrong = [f"'{n}' is missing" for n in missing] + [f"'{n}' is unknown" for n in unknown]
             hint = self._inputs_hint()

@@ -96,15 +96,16 @@ def constant_count(program: ExecutableProgram) -> int:
 def _registers(program: ExecutableProgram) -> dict[str, int]:
     """The register of each symbol: those of the inputs first, then those that instructions set."""
     names = list(bound_symbols(program))
+    symbols, bound = frozenset(program.symbols), frozenset(names)
     for name in names:
-        if name not in program.symbols:
+        if name not in symbols:
             raise _malformed(f"dimension '{name}' of an input is not among the symbols")
     set_later = dict.fromkeys(i.name for i in program.instructions if isinstance(i, (SetSize, Tag, Extent)))
     for name in program.symbols:
-        if name not in names and name not in set_later:
+        if name not in bound and name not in set_later:
             raise _malformed(f"symbol '{name}' is no dimension of any input")
     for name in set_later:
-        if name in names:
+        if name in bound:
             raise _malformed(f"symbol '{name}' is bound from an input and set again")
     registers = {name: i for i, name in enumerate([*names, *set_later])}
     for name in registers:

@@ -109,6 +109,7 @@ def outside_of_groups(function: Function) -> Iterator[GraphExpr]:
 def with_checks(order: Sequence[Call], results: GraphExpr) -> list[GraphExpr]:
     """Calls, each behind the checks of what it reads that have not been made before it; then those of the results."""
     out: dict[GraphExpr, None] = {}
+    seen: set[GraphExpr] = set()
     for reads, call in (*((e.args, e) for e in order), ((results,), None)):
         waiting, found = list(reads), []
         while waiting:
@@ -117,8 +118,9 @@ def with_checks(order: Sequence[Call], results: GraphExpr) -> list[GraphExpr]:
                 waiting.append(e.value)
             elif isinstance(e, Tuple):
                 waiting += e.fields
-            elif is_alias(e) and e not in out and e not in found:
+            elif is_alias(e) and e not in seen:
                 assert isinstance(e, Call)
+                seen.add(e)
                 waiting += e.args
                 found.append(e)
         out.update(dict.fromkeys(e for e in reversed(found) if not is_join(e) and not is_part(e)))

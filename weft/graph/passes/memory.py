@@ -12,8 +12,10 @@ few orders; what lives how long is known when the instructions stand (:mod:`weft
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from weft.expr.folds import product
 from weft.expr.nodes import Binary, Const, Expr, ExprLike, index
@@ -27,6 +29,11 @@ from weft.support.errors import InternalError
 InPlace = Callable[[Call], Iterable[tuple[int, int]]]
 """Pairs (operand, output) of a call of which the kernel may write the output over the operand: element-wise, same
 index, same size."""
+
+
+MAX_NEIGHBOURS = 256
+"""How many pairs of stretches that are needed at once a plan looks at, for each stretch. With more it takes one walk
+through time instead of the best of a few orders, which differ little then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +299,8 @@ class _Orders:
 
 def allocate(tensors: Sequence[_Tensor]) -> int:
     """Give offsets to tensors of one base; returns the size of the area."""
+    if _overlapping_pairs(tensors) > MAX_NEIGHBOURS * len(tensors):
+        return _place_in_time(tensors)
     neighbours = _overlaps(tensors)
     by_size = sorted(tensors, key=lambda t: (-t.size, t.start, t.order))
     by_life = sorted(tensors, key=lambda t: (t.start - t.end, -t.size, t.order))
@@ -324,6 +333,78 @@ def _place(order: Sequence[_Tensor], neighbours: Mapping[_Tensor, list[_Tensor]]
         t.offset = chosen if chosen >= 0 else at
         total = max(total, t.offset + t.size)
     return total
+
+
+def _overlapping_pairs(tensors: Sequence[_Tensor]) -> int:
+    """How many pairs of tensors are alive at some same step."""
+    ends = sorted(t.end for t in tensors)
+    starts = sorted(t.start for t in tensors)
+    return sum(i - bisect_left(ends, start) for i, start in enumerate(starts))
+
+
+def _place_in_time(tensors: Sequence[_Tensor]) -> int:
+    """Place tensors as they come to life, each in the smallest gap that holds it; give the size. One walk: the time
+    does not depend on how many are alive at once."""
+    gaps = _Gaps()
+    alive: list[tuple[int, int, int]] = []
+    for t in sorted(tensors, key=lambda t: (t.start, -t.size, t.order)):
+        while alive and alive[0][0] < t.start:
+            _, offset, size = heappop(alive)
+            gaps.give(offset, size)
+        t.offset = gaps.take(t.size)
+        heappush(alive, (t.end, t.offset, t.size))
+    return gaps.total
+
+
+class _Gaps:
+    """The free stretches of an area that grows as needed."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._starts: list[int] = []
+        self._sizes: dict[int, int] = {}
+        self._by_size: list[tuple[int, int]] = []
+
+    def take(self, size: int) -> int:
+        """The offset of ``size`` units, from now on taken."""
+        at = bisect_left(self._by_size, (size, -1))
+        if at < len(self._by_size):
+            found, start = self._by_size[at]
+            self._remove(start)
+            if found > size:
+                self._add(start + size, found - size)
+            return start
+        start = self.total
+        if self._starts and self._starts[-1] + self._sizes[self._starts[-1]] == self.total:
+            start = self._starts[-1]
+            self._remove(start)
+        self.total = start + size
+        return start
+
+    def give(self, start: int, size: int) -> None:
+        """Free what was taken, and join it to the gaps beside it."""
+        if not size:
+            return
+        at = bisect_left(self._starts, start)
+        behind = self._starts[at] if at < len(self._starts) else -1
+        before = self._starts[at - 1] if at else -1
+        if behind == start + size:
+            size += self._sizes[behind]
+            self._remove(behind)
+        if before >= 0 and before + self._sizes[before] == start:
+            start, size = before, size + self._sizes[before]
+            self._remove(before)
+        self._add(start, size)
+
+    def _add(self, start: int, size: int) -> None:
+        self._sizes[start] = size
+        insort(self._starts, start)
+        insort(self._by_size, (size, start))
+
+    def _remove(self, start: int) -> None:
+        size = self._sizes.pop(start)
+        del self._starts[bisect_left(self._starts, start)]
+        del self._by_size[bisect_left(self._by_size, (size, start))]
 
 
 def _overlaps(tensors: Sequence[_Tensor]) -> dict[_Tensor, list[_Tensor]]:

@@ -6,6 +6,7 @@ function is therefore allocated by itself at run time, and nothing can be placed
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 
 from weft.graph.nodes import Call, Constructor, Function, GraphExpr, If, Let, Loop, Match, Project, Tuple
@@ -34,11 +35,13 @@ class Reach:
         self.position = {e: i for i, e in enumerate(order)}
         self.bodies = {e.body for e in order if isinstance(e, Loop)}
         self.users = users(function)
-        self.calls: dict[GraphExpr, list[GraphExpr]] = {}
+        self.calls: dict[GraphExpr, dict[GraphExpr, None]] = {}
         """For each function, its calls of other functions."""
+        self._positions: dict[tuple[GraphExpr, GraphExpr | None, int], list[int]] = {}
+        """For a function and a block, the positions of the nodes of the block in which the function calls others."""
         for e in order:
             if isinstance(e, Call) and not isinstance(e.target, (Operator, Constructor)) and group_of(e) is None:
-                self.calls.setdefault(self.unit(e), []).append(e)
+                self.calls.setdefault(self.unit(e), {})[e] = None
 
     def unit(self, e: GraphExpr) -> GraphExpr:
         """The innermost function that computes ``e``: the body of a loop is part of the function around it."""
@@ -59,7 +62,7 @@ class Reach:
         """Whether the tensors ``values``, which share memory, keep a fixed place from ``makers`` on, which are in one
         block, to their last reader. ``extra`` are nodes that are aliases of their operands besides the known ones."""
         unit = self.unit(makers[0])
-        calls = self.calls.get(unit, ())
+        calls = self.calls.get(unit, {})
         if (unit is self.function and self.main) or not calls:
             return True
         block = self.placed[makers[0]]
@@ -70,7 +73,12 @@ class Reach:
             if not same_scope(self.placed[reader], block):
                 return False
             last = max(last, self.position[reader])
-        return not any(first <= self.position[e] <= last for e in self._callers(calls, block))
+        key = unit, block.owner, block.slot
+        if key not in self._positions:
+            self._positions[key] = sorted(self.position[e] for e in self._callers(calls, block))
+        positions = self._positions[key]
+        at = bisect_left(positions, first)
+        return not (at < len(positions) and positions[at] <= last)
 
     def _readers(self, values: Sequence[GraphExpr], extra: Collection[GraphExpr]) -> Iterator[GraphExpr]:
         """The nodes that read ``values`` or aliases of them."""
@@ -85,7 +93,7 @@ class Reach:
                 else:
                     yield e
 
-    def _callers(self, calls: Sequence[GraphExpr], block: Scope) -> Iterator[GraphExpr]:
+    def _callers(self, calls: Collection[GraphExpr], block: Scope) -> Iterator[GraphExpr]:
         """The nodes of a block that call other functions, or in whose inner blocks such calls are."""
         for e in calls:
             at: Scope | None = self.placed[e]
