@@ -208,6 +208,22 @@ def test_indices_that_are_always_valid_are_not_checked() -> None:
     assert checks(gather()) == 1
 
 
+def test_the_range_of_what_is_long_computed_is_not_known() -> None:
+    """Two paths from each value to the next are very many in all; a long chain is none for a recursion."""
+    limits = [helper.make_tensor(n, INT64, [], [v]) for n, v in (("zero", 0), ("four", 4))]
+    for count, known in ((2, True), (40, False), (2000, False)):
+        nodes, last = [helper.make_node("Clip", ["i", "zero", "four"], ["clipped"])], "clipped"
+        for k in range(count):
+            nodes.append(helper.make_node("Max", [last, "zero"], [f"a{k}"]))
+            nodes.append(helper.make_node("Min", [f"a{k}", "four"], [f"b{k}"]))
+            last = f"b{k}"
+            if count == 40:
+                nodes.append(helper.make_node("Min", [f"a{k}", f"b{k}"], [last := f"c{k}"]))
+        nodes.append(helper.make_node("Gather", ["x", last], ["y"]))
+        proto = model(nodes, [("x", FLOAT, [5, 2]), ("i", INT64, ["k"])], ["k", 2], limits)
+        assert checks(proto) == (0 if known else 1)
+
+
 def test_ranges_of_sizes_are_conditions_on_sizes() -> None:
     """Positions 0 … n of a table: no element is looked at."""
     scalars = [helper.make_tensor(n, INT64, [], [v]) for n, v in (("zero", 0), ("one", 1))]

@@ -25,11 +25,25 @@ def within(known: Range, low: Dim, high: Dim) -> bool:
     return all(bounds(arithmetic("sub", b, a))[0] >= 0 for a, b in ((low, known[0]), (known[1], high)))
 
 
-def value_range(x: GraphExpr) -> tuple[Range | None, bool]:
+MAX_OPERATORS = 64
+"""Limit on the operators that a range is derived from: of a longer chain it is not known."""
+
+
+class _Left:
+    """How many more operators may be looked at."""
+
+    def __init__(self) -> None:
+        self.count = MAX_OPERATORS
+
+
+def value_range(x: GraphExpr, left: _Left | None = None) -> tuple[Range | None, bool]:
     """The range of the integers of ``x`` as far as its operators determine it, else None; and whether ``x``, unless it
     is empty, contains both ends of the range."""
-    exact = True
+    exact, left = True, left or _Left()
     while True:
+        left.count -= 1
+        if left.count < 0:
+            return None, False
         if isinstance(x, Constant):
             some = x.data.size and x.data.dtype.kind in "iub"
             return (int(x.data.min()), int(x.data.max())) if some else None, exact
@@ -45,20 +59,20 @@ def value_range(x: GraphExpr) -> tuple[Range | None, bool]:
         elif name in _SOME_VALUES:
             exact = False
         elif name not in _ALL_VALUES:
-            return _RANGES[name](x, number) if name in _RANGES else None, exact and name in _EXACT
+            return _RANGES[name](x, number, left) if name in _RANGES else None, exact and name in _EXACT
         x = x.args[0]
 
 
-def _place(x: Call, number: int) -> Range | None:
+def _place(x: Call, number: int, left: _Left) -> Range | None:
     shape = x.args[0].tensor.shape
     return 0, arithmetic("sub", shape[x.attrs.axis], 1)
 
 
-def _topk(x: Call, number: int) -> Range | None:
-    return _place(x, number) if number == 1 else value_range(x.args[0])[0]
+def _topk(x: Call, number: int, left: _Left) -> Range | None:
+    return _place(x, number, left) if number == 1 else value_range(x.args[0], left)[0]
 
 
-def _arange(x: Call, number: int) -> Range | None:
+def _arange(x: Call, number: int, left: _Left) -> Range | None:
     start, step, count = x.attrs.start, x.attrs.step, x.tensor.shape[0]
     if not isinstance(step, int) or isinstance(start, float):
         return None
@@ -66,23 +80,23 @@ def _arange(x: Call, number: int) -> Range | None:
     return (start, last) if step > 0 else (last, start)
 
 
-def _from_sizes(x: Call, number: int) -> Range | None:
+def _from_sizes(x: Call, number: int, left: _Left) -> Range | None:
     sizes = x.attrs.sizes
     return (sizes[0], sizes[0]) if len(sizes) == 1 else None
 
 
-def _mod(x: Call, number: int) -> Range | None:
-    divisor, _ = value_range(x.args[1])
+def _mod(x: Call, number: int, left: _Left) -> Range | None:
+    divisor, _ = value_range(x.args[1], left)
     if x.attrs.fmod or divisor is None or not all(isinstance(d, int) and d > 0 for d in divisor):
         return None
     return 0, arithmetic("sub", divisor[1], 1)
 
 
-def _limited(op: str) -> Callable[[Call, int], Range | None]:
+def _limited(op: str) -> Callable[[Call, int, _Left], Range | None]:
     """The range of ``min`` or ``max`` of two operands, if at least one operand has a known range."""
 
-    def of(x: Call, number: int) -> Range | None:
-        (a, _), (b, _) = value_range(x.args[0]), value_range(x.args[1])
+    def of(x: Call, number: int, left: _Left) -> Range | None:
+        (a, _), (b, _) = value_range(x.args[0], left), value_range(x.args[1], left)
         both = (*(a or ()), *(b or ()))
         if a is None or b is None or not all(isinstance(v, int) for v in both):
             return None
@@ -91,14 +105,14 @@ def _limited(op: str) -> Callable[[Call, int], Range | None]:
     return of
 
 
-def _clip(x: Call, number: int) -> Range | None:
+def _clip(x: Call, number: int, left: _Left) -> Range | None:
     low, high = x.attrs.min, x.attrs.max
     if low is None or high is None or low > high or not x.tensor.dtype.is_integer:
         return None
     return int(low), int(high)
 
 
-_RANGES: Mapping[str, Callable[[Call, int], Range | None]] = {
+_RANGES: Mapping[str, Callable[[Call, int, _Left], Range | None]] = {
     "argmax": _place,
     "argmin": _place,
     "argsort": _place,
