@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 import pytest
+from expr_strategies import Tensor
 
 from weft.expr.bounds import BINARY_BOUNDS, EVERYTHING, Interval, dtype_range, interval, point, scaled
-from weft.expr.nodes import Call, Const, Expr, Var, cast, logical_not, make
+from weft.expr.nodes import Call, Const, Expr, Load, Var, cast, logical_not, make
 from weft.support.dtypes import DType
 
 FAR = 10**9
@@ -104,3 +105,19 @@ def test_what_has_no_bounds() -> None:
     assert of(logical_not(make("lt", byte, 7))) == Interval(0, 1)
     assert of(make("lt", x, 1.0)) == Interval(0, 1) == dtype_range(DType("bool"))
     assert of(cast(x, "int16")) == dtype_range(DType("int16"))
+
+
+def test_what_an_interval_does_not_depend_on_is_not_looked_at() -> None:
+    """A load has the range of its dtype: its indices, which may be long chains of loads, do not matter."""
+    table = Tensor("table", 1, "int64")
+    looked: list[Expr] = []
+
+    def known(e: Expr) -> Interval | None:
+        looked.append(e)
+        return None
+
+    at: Expr = Var("i", "int64")
+    for _ in range(50):
+        at = Load(table, (at + 1,))
+    assert interval(at + 1, known, {}) == EVERYTHING
+    assert len(looked) == 3

@@ -7,7 +7,6 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Ramp, Select, Shuffle
-from weft.expr.visit import post_order
 from weft.support.dtypes import DType
 
 
@@ -119,14 +118,37 @@ def dtype_range(dtype: DType) -> Interval:
 def interval(e: Expr, known: Callable[[Expr], Interval | None], memo: dict[Expr, Interval]) -> Interval:
     """The interval of an integer or bool expression (all lanes of a vector together).
 
-    ``known`` may give the interval of a node (usually a variable). Floats have no bounds.
+    ``known`` may give the interval of a node (usually a variable). Floats have no bounds. What the interval does not
+    depend on is not looked at: the indices of a load may hold other loads, and so on.
     """
-    for node in post_order(e) if e not in memo else ():
+    stack = [e]
+    while stack:
+        node = stack[-1]
+        missing = [] if node in memo else [p for p in _parts(node) if p not in memo]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
         if node not in memo:
             made = _of(node, memo)
             outside = known(node)
             memo[node] = made if outside is None else made.meet(outside)
     return memo[e]
+
+
+def _parts(e: Expr) -> tuple[Expr, ...]:
+    """The children of which :func:`_composite` takes the intervals."""
+    if e.dtype.kind == "float":
+        return ()
+    if isinstance(e, Binary):
+        return (e.a, e.b) if e.op in BINARY_BOUNDS else ()
+    if isinstance(e, Select):
+        return e.then, e.otherwise
+    if isinstance(e, Cast):
+        return (e.a,) if e.a.dtype.kind != "float" else ()
+    if isinstance(e, (Broadcast, Ramp, Shuffle)):
+        return e.children
+    return e.args if isinstance(e, Call) and e.name == "likely" else ()
 
 
 def _of(e: Expr, memo: dict[Expr, Interval]) -> Interval:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from weft.expr.nodes import Call, Cast, Load
-from weft.expr.visit import collect, occurs
+from weft.expr.nodes import Call, Cast, Expr, Load
+from weft.expr.visit import bottom_up, collect, occurs
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, moves_or_decodes, static_extent
 from weft.schedule.rules.common.context import Context, guarded_load
@@ -20,8 +21,9 @@ ROOTS = frozenset({"sqrt", "rsqrt"})
 """Functions that are one instruction, though a slow one."""
 MIN_ROW = 16
 """Fewest elements of a row that is stored so that its reductions run in vectors."""
-
-
+MAX_NESTED_LOOKUPS = 8
+"""Limit on look-ups each of which has the next one in its index. A chain of gathers is as many: every look-up is
+analysed with all that are inside of it, so a chain without a limit would take time for each pair."""
 MIN_WIDENED_USES = 16
 """Fewest results that use a 16-bit float for a copy in float32 to be faster. An open size may be 1."""
 MAX_PADDED_USES = 9
@@ -52,8 +54,10 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
     cost = sum(cost_of(s.value) for s in view.stores)
     buffer = view.output.buffer
     for reader in readers:
-        if any(load.source is buffer for a in reader.loads for i in a.indices for load in collect(i, Load)):
+        if any(load.source is buffer for load in collect([i for a in reader.loads for i in a.indices], Load)):
             return False  # the reader loads indices from this buffer: inlining would nest look-ups
+        if _nests_deeply(reader, view):
+            return False  # store it: the next look-ups begin anew
         if reader.product is not None and guarded_load(view) and _is_small_window(reader, view):
             continue
         reused = _reuse(reader, view)
@@ -76,6 +80,25 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
             return False
     loads = sum(sum(a.buffer is buffer for a in r.loads) for r in readers)
     return cost <= MAX_REPEATED_OPERATIONS or loads <= 1
+
+
+def _nests_deeply(reader: View, producer: View) -> bool:
+    """Whether look-ups of ``producer``, at indices that ``reader`` looks up, would nest too deeply."""
+    own = _depth_of_lookups(producer.loads)
+    if not own:
+        return False
+    buffer = producer.output.buffer
+    return own + _depth_of_lookups(a for a in reader.loads if a.buffer is buffer) > MAX_NESTED_LOOKUPS
+
+
+def _depth_of_lookups(accesses: Iterable[Access]) -> int:
+    """How many loads are inside one another, at most, in the indices of ``accesses``."""
+    depths: dict[Expr, int] = {}
+
+    def inside(e: Expr) -> int:
+        return max((depths[c] for c in e.children), default=0) + isinstance(e, Load)
+
+    return max((bottom_up(i, depths, inside) for a in accesses for i in a.indices), default=0)
 
 
 def _is_function_of_rows(context: Context, block: BlockRef, view: View) -> bool:
