@@ -7,18 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from weft.expr.folds import product
 from weft.expr.linear import linear
 from weft.expr.nodes import Binary, Cast, Const, Expr, ExprLike, Not, Select, Var, index, logical_not, make
+from weft.lowering.exact_sizes import exact_size
 from weft.runtime.program import SizeExpr
 from weft.support.errors import InternalError
 
-_SAME_NAME = frozenset(
-    ("add", "sub", "mul", "floordiv", "floormod", "min", "max", "eq", "ne", "lt", "le", "gt", "ge", "and", "or")
-)
-
 
 def size_expr(value: ExprLike, names: Mapping[Var, str] | None = None) -> SizeExpr:
-    """``value`` in postfix order. Variables get their names from ``names``, or keep their own."""
+    """``value`` in postfix order. Variables get their names from ``names``, or keep their own. Raises UserError L015
+    for what cannot be computed as a size (:func:`weft.lowering.exact_sizes.exact_size`)."""
     out: list[int | str] = []
-    pending: list[Expr | str] = [index(value)]
+    pending: list[Expr | str] = [exact_size(index(value))]
     while pending:
         item = pending.pop()
         if isinstance(item, str):
@@ -27,11 +25,9 @@ def size_expr(value: ExprLike, names: Mapping[Var, str] | None = None) -> SizeEx
             out.append(int(item.value))
         elif isinstance(item, Var):
             out.append(names[item] if names is not None else item.name)
-        elif isinstance(item, Binary) and item.op in _SAME_NAME:
+        elif isinstance(item, Binary):
             pending += [item.op, item.b, item.a]
-        elif isinstance(item, Binary) and item.op == "truncdiv":
-            pending += ["floordiv", item.b, item.a]  # sizes are never negative
-        elif isinstance(item, Cast):
+        elif isinstance(item, Cast):  # of a condition, which is 0 or 1
             pending.append(item.a)
         elif isinstance(item, Not):
             pending += ["not", item.a]

@@ -22,14 +22,15 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from weft.expr.nodes import BINARY, Binary, Cast, Const, Expr, Not, Select, Var
+from weft.expr.evaluate import evaluate
+from weft.expr.nodes import Const, Expr, Var
+from weft.expr.visit import free_vars
 from weft.support.errors import InputError, Location, ProgramError
 from weft.tir import values
 from weft.tir.empty_reductions import initialize_empty
 from weft.tir.nodes import Buffer, Program
 from weft.tir.python_code import Site, Writer
 from weft.tir.spans import Span
-from weft.tir.visit import postorder
 
 Array = np.ndarray[Any, Any]
 Order = Literal["forward", "backward", "shuffled"]
@@ -229,21 +230,9 @@ def infer_sizes(
 
 def _evaluate(root: Expr, known: Mapping[Var, int]) -> int:
     """The value of an index expression of sizes."""
-    done: dict[Expr, int] = {}
-    for e in postorder(root):
-        if isinstance(e, Const):
-            done[e] = int(e.value)
-        elif isinstance(e, Var):
-            done[e] = known[e]
-        elif isinstance(e, Select):
-            done[e] = done[e.then if done[e.condition] else e.otherwise]
-        elif isinstance(e, Binary):
-            done[e] = int(BINARY[e.op].evaluate(done[e.a], done[e.b]))
-        elif isinstance(e, (Cast, Not)):
-            done[e] = done[e.a] if isinstance(e, Cast) else not done[e.a]
-        else:
-            raise ProgramError(f"a size is not an index expression: {e}", code="V900")
-    return done[root]
+    if isinstance(root, Const):
+        return int(root.value)
+    return int(evaluate(root, {v: known[v] for v in free_vars(root)}))
 
 
 def _shape(buffer: Buffer, known: Mapping[Var, int]) -> tuple[int, ...]:
