@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,14 @@ from weft.tir.interpret import run
 A = te.placeholder((4, 6), name="A")
 ALPHA = Var("alpha", DType("float32"))
 K = te.reduce_axis((0, 6), name="k")
+
+
+@te.hybrid.script
+def doubled(a):  # type: ignore[no-untyped-def]  # a hybrid function
+    b = output_tensor(a.shape, a.dtype)  # type: ignore[name-defined]  # noqa: F821 -- of hybrid functions
+    for i in range(a.shape[0]):
+        b[i] = a[i] * 2.0
+    return b
 
 
 def test_axes_are_named_after_the_parameters() -> None:
@@ -329,3 +338,32 @@ def test_operations_are_tagged() -> None:
     assert [t.op.tag for t in (twice(), inside, own, plain)] == ["conv", "pool", "own", ""]
     f = weft.build(te.create_schedule(own.op), [a, own])
     np.testing.assert_array_equal(f(np.ones(4, np.float32)), 1)
+
+
+def test_every_operation_has_a_tag() -> None:
+    def kinds() -> dict[str, Any]:
+        a, b = te.placeholder((4,), name="A"), te.placeholder((4,), name="B")
+        state, first = te.placeholder((4,), name="s"), te.compute((1,), lambda t: a[t], name="first")
+        step = te.compute((4,), lambda t: state[t - 1] + a[t], name="step")
+        pair = te.compute((4,), lambda i: (a[i], b[i]), name="pair")
+        return {
+            "placeholder": a, "operator": a * b, "operator with a scalar": 2.0 - a, "function": te.exp(a),
+            "negation": -a, "conversion": a.astype("int8"), "compute": te.compute((4,), lambda i: a[i]),
+            "pair": pair[1], "scan": te.scan(first, step, state),
+            "extern": te.extern((4,), [a], lambda ins, outs: None),
+            "update": te.update(a, (4,), lambda old, i: ((i,), 1.0)),
+            "order": te.order((), 4, 4, lambda p, q: a[p] < a[q]), "hybrid": doubled(a),
+        }  # fmt: skip
+
+    assert {t.op.tag for t in kinds().values()} == {""}
+    with te.tag_scope("mine"):
+        tags = {name: t.op.tag for name, t in kinds().items()}
+    assert tags == {name: "" if name == "placeholder" else "mine" for name in tags}
+    with te.tag_scope("mine"):
+        a, state = te.placeholder((4,), name="A"), te.placeholder((4,), name="s")
+        first = te.compute((1,), lambda t: a[t], tag="own")
+        step = te.compute((4,), lambda t: state[t - 1] + a[t], tag="own")
+        own = [first, te.scan(first, step, state, tag="own"), te.extern((4,), [a], lambda i, o: None, tag="own")]
+    assert [t.op.tag for t in own] == ["own"] * 3
+    _, outputs = parse('te(A: f32[4]) -> (C):\n  C[i: 4] {tag = "read"} = A[i]\n')
+    assert outputs[0].op.tag == "read" and replace(outputs[0].op, attrs=()).tag == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -121,3 +122,54 @@ def test_what_does_not_fit() -> None:
         te.logical_not(a)
     with pytest.raises(UserError, match="E010"):
         te.exp(te.placeholder((2, 3), name="C")[0])
+
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "&": operator.and_, "|": operator.or_, "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+@pytest.mark.parametrize("sign", BINARY)
+def test_scalars_stand_on_both_sides(sign: str, dtype: str) -> None:
+    """Arguments, constants and sizes beside tensors of any rank, as NumPy's scalars."""
+    fn = BINARY[sign]
+    if dtype == "float32" and sign in ("&", "|", "^", "<<", ">>"):
+        return
+    c, n = te.var("c", dtype), te.var("n")
+    for shape in ((), (3,), (2, 3)):
+        a = te.placeholder(shape, dtype, name="A")
+        x, scalar = drawn(shape, dtype), np.asarray(3, dtype)
+        sized = n.astype(dtype) + 1
+        for left, right, wanted in (
+            (c, a, fn(scalar, x)), (a, c, fn(x, scalar)), (te.const(3, dtype), a, fn(scalar, x)),
+            (a, te.const(3, dtype), fn(x, scalar)), (sized, a, fn(scalar, x)), (a, sized, fn(x, scalar)),
+            (c + 1, a, fn(scalar + scalar.dtype.type(1), x)), (c * 2, c + a, fn(scalar * 2, scalar + x)),
+        ):  # fmt: skip
+            made = fn(left, right)
+            assert isinstance(made, te.Tensor) and [int(d) for d in made.shape] == list(shape)
+            verify([made])
+            program = te_to_tir("T", [c.source, a], [made])
+            sizes = {"n": 2} if any(v.name == "n" for v in program.sizes) else {}
+            found = run(program, [scalar, x], sizes)[0]
+            assert found.dtype == (np.float32 if sign == "/" else wanted.dtype)
+            np.testing.assert_allclose(found, wanted.astype(found.dtype), rtol=1e-6)
+
+
+def test_compiled_scalars_on_the_left() -> None:
+    c, a = te.var("c", "float32"), te.placeholder((2, 3), name="A")
+    made = (c - a) / (c * a) + te.const(2.0) * a
+    s = te.create_schedule(made.op)
+    x = drawn((2, 3), "float32")
+    wanted = (np.float32(0.5) - x) / (np.float32(0.5) * x) + 2 * x
+    np.testing.assert_allclose(weft.build(s, [c, a, made])(0.5, x), wanted, rtol=1e-6)
+
+
+def test_operands_that_are_no_tensors() -> None:
+    c, a = te.var("c", "float32"), te.placeholder((2, 3), name="A")
+    for wrong in (lambda: c * a[0], lambda: a[0] * c, lambda: a * a[0], lambda: a[0] - a):
+        with pytest.raises(UserError, match="E010"):
+            wrong()
+    assert (c == a) is False and (c != a) is True  # only identities are compared

@@ -15,6 +15,7 @@ from weft.support.arguments import FUNCTION, MAPPING, TEXT, Form, checked, insta
 from weft.support.dtypes import INDEX
 from weft.support.errors import ScheduleError
 from weft.tensor_expr.nodes import Operation, PlaceholderOp, Tensor
+from weft.tensor_expr.verify import verify
 from weft.tensor_expr.visit import topological
 from weft.tir.foreign import written
 from weft.tir.nodes import Stmt
@@ -84,11 +85,13 @@ def declare(
     ``lowering(inputs, output)`` gets buffers of the declared shapes and returns a statement on them. For a reduction it
     accumulates into the output. ``binds`` says of tensors how they must lie in memory (:func:`decl_buffer`), and
     ``default_buffer_params``, arguments of ``decl_buffer``, says it of all others; without them, operands may lie
-    anyhow. Raises ScheduleError S082 for a declaration that fits no tensor of the instruction.
+    anyhow. Raises ScheduleError S082 for a declaration that fits no tensor of the instruction, UserError (E201 to E208)
+    for tensors that are not well formed.
     """
     tensor = output.output(0) if isinstance(output, Operation) else output
     order = topological([tensor])
     given = list(inputs) if inputs is not None else [op.output(0) for op in order if isinstance(op, PlaceholderOp)]
+    verify([tensor], given)
     description = te_to_tir(name or tensor.op.name, given, [tensor])
     operands = _operands([*given, tensor], dict(binds or {}), default_buffer_params)
     params = tuple(

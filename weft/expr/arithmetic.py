@@ -8,7 +8,7 @@ from weft.expr.intrinsics import abs as magnitude
 from weft.expr.intrinsics import atan, exp, exp2, isnan, log2, sqrt
 from weft.expr.intrinsics import round as nearbyint
 from weft.expr.nodes import Const, Expr, ExprLike, cast, logical_not, make, maximum, minimum, promote, select, wrap
-from weft.support.dtypes import BOOL, FLOAT32
+from weft.support.dtypes import FLOAT32
 from weft.support.errors import UserError
 
 __all__ = [
@@ -33,45 +33,35 @@ __all__ = [
 ]
 
 
-def _of_numbers(op: str, a: ExprLike, b: ExprLike) -> Expr:
-    """``a op b``. Raises UserError E022 for two conditions."""
-    x, y = wrap(a), wrap(b)
-    if x.dtype == BOOL and y.dtype == BOOL:
-        raise UserError(
-            f"'{op}' takes numbers, not conditions", code="E022", hint="use te.all and te.any, or cast them to a number"
-        )
-    return make(op, a, b)
-
-
 def add(a: ExprLike, b: ExprLike) -> Expr:
     """a + b"""
-    return _of_numbers("add", a, b)
+    return make("add", a, b)
 
 
 def subtract(a: ExprLike, b: ExprLike) -> Expr:
     """a - b"""
-    return _of_numbers("sub", a, b)
+    return make("sub", a, b)
 
 
 def multiply(a: ExprLike, b: ExprLike) -> Expr:
     """a * b"""
-    return _of_numbers("mul", a, b)
+    return make("mul", a, b)
 
 
 def div(a: ExprLike, b: ExprLike) -> Expr:
     """a divided by b: integers round toward zero, as in C"""
     whole = not wrap(a).dtype.is_float and not wrap(b).dtype.is_float
-    return _of_numbers("truncdiv" if whole else "div", a, b)
+    return make("truncdiv" if whole else "div", a, b)
 
 
 def floordiv(a: ExprLike, b: ExprLike) -> Expr:
     """The largest integer not above a / b, as ``a // b``"""
-    return _of_numbers("floordiv", a, b)
+    return make("floordiv", a, b)
 
 
 def floormod(a: ExprLike, b: ExprLike) -> Expr:
     """a - floordiv(a, b) * b, as ``a % b``"""
-    return _of_numbers("floormod", a, b)
+    return make("floormod", a, b)
 
 
 indexdiv, indexmod = floordiv, floormod
@@ -79,12 +69,12 @@ indexdiv, indexmod = floordiv, floormod
 
 def truncdiv(a: ExprLike, b: ExprLike) -> Expr:
     """The integer part of a / b"""
-    return _of_numbers("truncdiv", a, b)
+    return make("truncdiv", a, b)
 
 
 def truncmod(a: ExprLike, b: ExprLike) -> Expr:
     """a - truncdiv(a, b) * b: the sign is that of a"""
-    return _of_numbers("truncmod", a, b)
+    return make("truncmod", a, b)
 
 
 def ceildiv(a: ExprLike, b: ExprLike) -> Expr:
@@ -92,7 +82,7 @@ def ceildiv(a: ExprLike, b: ExprLike) -> Expr:
     x, y = promote(a, b)
     if x.dtype.is_float:
         return -make("floordiv", -x, y)
-    return make("floordiv", make("sub", _of_numbers("add", a, b), 1), b)
+    return make("floordiv", make("sub", make("add", a, b), 1), b)
 
 
 def isfinite(x: ExprLike) -> Expr:

@@ -294,6 +294,14 @@ POINTERS: Final = {"pointer_r": "r", "pointer_w": "w", "pointer_rw": "rw"}
 
 INTRINSICS: Final[dict[str, Intrinsic]] = {row.name: row for row in _rows()}
 
+LOGICAL: Final = ("bitand", "bitor", "bitxor", "bitnot")
+"""Intrinsics on bits that conditions have as logical operations: builders write these in their place."""
+
+OF_NUMBERS: Final = tuple(
+    name for name, row in INTRINSICS.items() if row.accepts in ("integer", "number") and name not in LOGICAL
+)
+"""Intrinsics of numbers, which no conditions are converted to."""
+
 
 def result_dtype(name: str, dtypes: Sequence[DType]) -> DType | None:
     """The dtype of a call of ``name`` by the table, or None if the call itself must state it."""

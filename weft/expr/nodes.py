@@ -27,7 +27,7 @@ import numpy as np
 
 from weft.expr.operators import BINARY as BINARY
 from weft.expr.operators import COMPARISONS, Effect, Scalar, effect_of_constant, fold_values, join, normal_value
-from weft.expr.overloads import Arithmetic
+from weft.expr.overloads import Arithmetic, WholeArithmetic
 from weft.expr.printing import to_text
 from weft.ir.node import Interned
 from weft.support.dtypes import BOOL, FLOAT32, INDEX, INT32, DType
@@ -47,12 +47,12 @@ class Operand(Arithmetic):
     __slots__ = ()
 
     @staticmethod
-    def _build(op: str, a: ExprLike, b: ExprLike) -> Expr:
-        return make(op, a, b)
+    def _build(op: str, a: Any, b: Any) -> Any:
+        return NotImplemented if isinstance(b, WholeArithmetic) else make(op, a, b)
 
     @staticmethod
-    def _build_bits(op: str, *operands: ExprLike) -> Expr:
-        return make_bits(op, *operands)
+    def _build_bits(op: str, *operands: Any) -> Any:
+        return NotImplemented if isinstance(operands[-1], WholeArithmetic) else make_bits(op, *operands)
 
     def __neg__(self: Any) -> Expr:
         return make("sub", -0.0 if wrap(self).dtype.is_float else 0, self)  # -0.0 - x flips the sign of zeros too
@@ -407,7 +407,8 @@ def wrap(value: ExprLike, dtype: str | None = None) -> Expr:
         "a whole tensor: compute its elements, as in te.compute(A.shape, lambda *i: te.max(A[i], 0)); "
         "operators such as & and functions such as te.maximum take whole tensors"
     )
-    hint = whole if isinstance(value, Source) else None
+    parts = "an index is one number: te.compute takes single elements, and tensorize puts an instruction in their place"
+    hint = whole if isinstance(value, Source) else parts if isinstance(value, slice) else None
     raise UserError(f"cannot use {type(value).__name__} '{value}' as an expression", code="E002", hint=hint)
 
 
@@ -500,7 +501,8 @@ def integer(value: int) -> Const:
 
 
 def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
-    """``a op b`` after promotion, with constants folded and neutral integer operands dropped."""
+    """``a op b`` after promotion, with constants folded and neutral integer operands dropped. Raises UserError E022 for
+    arithmetic on conditions."""
     if type(b) is int:
         plain = isinstance(a, Expr) and a.dtype is INDEX and a.lanes == 1 and -(1 << 63) <= b < 1 << 63
         x, y = (a, integer(b)) if plain and isinstance(a, Expr) else promote(a, b)
@@ -508,6 +510,10 @@ def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
         x, y = a, b
     else:
         x, y = promote(a, b)
+    if x.dtype is BOOL and op in _OF_NUMBERS:
+        raise UserError(
+            f"'{op}' takes numbers, not conditions", code="E022", hint="use te.all and te.any, or cast them to a number"
+        )
     if op == "div" and not x.dtype.is_float:
         x, y = cast(x, FLOAT32), cast(y, FLOAT32)
     elif op in _INTEGER_DIVISIONS and x.dtype.is_float:
@@ -552,6 +558,7 @@ def _float_division(op: str, x: Expr, y: Expr) -> Expr:
 
 
 _INTEGER_DIVISIONS = frozenset(("floordiv", "floormod", "truncdiv", "truncmod"))
+_OF_NUMBERS = _INTEGER_DIVISIONS | {"add", "sub", "mul", "div"}
 _LOGICAL = {"bitand": "and", "bitor": "or", "bitxor": "ne"}
 _SIGNS = {"bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>", "bitnot": "~"}
 

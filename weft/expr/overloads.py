@@ -102,3 +102,9 @@ class Arithmetic:
 
     def __invert__(self) -> Expr:
         return self._build_bits("bitnot", self)
+
+
+class WholeArithmetic(Arithmetic):
+    """The operators of whole tensors. A number or an expression on their left leaves the operation to them."""
+
+    __slots__ = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NoReturn
 
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
@@ -33,6 +34,14 @@ class TensorIntrinsic:
                 code="S082",
                 hint="give both the same shapes and dtypes in the same order",
             )
+
+    def __call__(self, *operands: object) -> NoReturn:
+        """Refuse (S084) a call, as in ``te.compute(…, lambda i: instruction(A[i, 0:8]))``."""
+        raise ScheduleError(
+            f"the instruction '{self.name}' cannot be called in an expression",
+            code="S084",
+            hint="te.compute says what single elements are; s[C].tensorize(axis, instruction) computes them with it",
+        )
 
     def computes_like(self, other: TensorIntrinsic) -> bool:
         """Whether ``other`` has the same description and the same implementation."""

@@ -12,7 +12,6 @@ from weft.tensor_expr.api import (
     reduce_axis,
     scan,
     size_var,
-    tag_scope,
     thread_axis,
     var,
 )
@@ -101,6 +100,7 @@ from weft.tensor_expr.nodes import (
 )
 from weft.tensor_expr.ordered import order, update
 from weft.tensor_expr.reducers import all, any, comm_reducer, infinity, max, min, named_reducer, prod, sum
+from weft.tensor_expr.tags import tag_scope
 
 __all__ = [
     "ComputeOp",

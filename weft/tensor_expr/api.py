@@ -12,18 +12,18 @@ Expressions are built as written: no dtype is widened, and nothing is simplified
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, overload
 
 from weft.expr.iter_var import BoundedAxis, IterVar
-from weft.expr.nodes import Const, Expr, ExprLike, Load, Var, index, wrap
-from weft.expr.visit import loads, post_order
+from weft.expr.nodes import Const, Expr, ExprLike, Var, index, wrap
+from weft.expr.visit import loads
 from weft.support.arguments import FUNCTION, MAPPING, TEXT, Form, checked, instance, one_or_several, optional, several
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import UserError
 from weft.tensor_expr.nodes import ComputeOp, ExternOp, PlaceholderOp, Reduce, ScanOp, Tensor
+from weft.tensor_expr.ranges import check_ranges, check_sizes
+from weft.tensor_expr.tags import current_tag
 
 Shape = Sequence[ExprLike]
 
@@ -55,15 +55,20 @@ def size_var(name: str = "size", dtype: str = "int64") -> Var:
     return Var(name, INDEX)
 
 
-def _shape(shape: Shape | ExprLike) -> tuple[Expr, ...]:
-    dims = shape if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(index(d) for d in dims)
+def _dims(shape: Shape | ExprLike) -> tuple[Expr, ...]:
+    return tuple(index(d) for d in (shape if isinstance(shape, (tuple, list)) else (shape,)))
+
+
+def _shape(name: str, shape: Shape | ExprLike) -> tuple[Expr, ...]:
+    dims = _dims(shape)
+    check_sizes(f"the shape of '{name}'", dims)
+    return dims
 
 
 @checked("E110", name=TEXT)
 def placeholder(shape: Shape | ExprLike, dtype: str = "float32", name: str = "placeholder") -> Tensor:
-    """An input tensor."""
-    return PlaceholderOp(name, _shape(shape), DType(dtype)).output(0)
+    """An input tensor. Raises UserError E206 for a shape that depends on data."""
+    return PlaceholderOp(name, _shape(name, shape), DType(dtype)).output(0)
 
 
 def _axis_names(fn: Callable[..., Any], rank: int) -> list[str]:
@@ -102,36 +107,18 @@ def compute(
     is wrong, E121 if a reduction is not the outermost operation, E206 if the range of an axis depends on other axes or
     on data.
     """
-    dims = _shape(shape)
+    dims = _dims(shape)
     axis = tuple(IterVar(Var(n, INDEX), d) for n, d in zip(_axis_names(fn, len(dims)), dims, strict=True))
     result = fn(*(a.var for a in axis))
     several = isinstance(result, (tuple, list))
     body = tuple(wrap(b) for b in (result if several else (result,)))
     reduced = _reduce_axes(name, body)
-    _check_ranges(name, axis, reduced)
-    tag = tag or _tag.get()
+    check_ranges(name, (*axis, *reduced), {a.var for a in (*axis, *reduced)})
+    tag = tag or current_tag()
     notes = {**({"tag": tag} if tag else {}), **(attrs or {})}
     op = ComputeOp(name, axis, reduced, body, tuple(sorted(notes.items())))
     outputs = tuple(op.output(i) for i in range(len(body)))
     return outputs if several else outputs[0]
-
-
-_tag: ContextVar[str] = ContextVar("tag", default="")
-
-
-@contextmanager
-def tag_scope(tag: str) -> Iterator[None]:
-    """A context, also a decorator of functions, in which ``compute`` gives operations this tag.
-
-    Raises UserError E126 inside of another such context.
-    """
-    if _tag.get():
-        raise UserError(f"the scope of tag '{tag}' is inside of that of '{_tag.get()}'", code="E126")
-    before = _tag.set(tag)
-    try:
-        yield
-    finally:
-        _tag.reset(before)
 
 
 def _reduce_axes(name: str, body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
@@ -151,24 +138,6 @@ def _reduce_axes(name: str, body: tuple[Expr, ...]) -> tuple[IterVar, ...]:
             hint="compute each reduction as a tensor of its own, or write one tuple reducer with te.comm_reducer",
         )
     return first.axes if isinstance(first, Reduce) else ()
-
-
-def _check_ranges(name: str, axis: Sequence[IterVar], reduced: Sequence[IterVar]) -> None:
-    """Refuse (E206) ranges of reduce axes, and sizes of the result, that depend on positions or on data."""
-    own = {a.var: a.var.name for a in (*axis, *reduced)}
-    for a in (*axis, *reduced):
-        for e in (a.start, a.extent):
-            if isinstance(e, Const):
-                continue
-            used = [x for x in post_order(e) if isinstance(x, Load) or (isinstance(x, Var) and x in own)]
-            if used:
-                what = f"reads '{used[0].source.name}'" if isinstance(used[0], Load) else f"depends on '{used[0]}'"
-                raise UserError(
-                    f"the range of axis '{a.var.name}' of '{name}' {what}; only sizes may decide it",
-                    code="E206",
-                    hint="give the largest length, te.reduce_axis(…, bound=…), or let the axis cover the largest range "
-                    "and keep the terms that count: te.sum(…, axis=k, where=k < i + 1)",
-                )
 
 
 @checked("E110", dom=_PAIR, name=TEXT)
@@ -202,7 +171,9 @@ def thread_axis(dom: Any = None, tag: str = "", name: str | None = None) -> Iter
     if not tag:
         raise UserError("a thread axis needs the name of a hardware axis", code="E122", hint='such as "threadIdx.x"')
     lo, hi = (0, 0) if dom is None else (0, dom) if not isinstance(dom, (tuple, list)) else dom
-    return IterVar(Var(name or tag, INDEX), index(hi) - index(lo), IterVar.THREAD, index(lo), tag)
+    lo, hi = index(lo), index(hi)
+    check_sizes(f"the range of the thread axis '{tag}'", (lo, hi))
+    return IterVar(Var(name or tag, INDEX), hi - lo, IterVar.THREAD, lo, tag)
 
 
 @checked(
@@ -212,6 +183,7 @@ def thread_axis(dom: Any = None, tag: str = "", name: str | None = None) -> Iter
     state=one_or_several(TENSOR),
     inputs=one_or_several(TENSOR),
     name=TEXT,
+    tag=TEXT,
 )
 def scan(
     init: Tensor | Sequence[Tensor],
@@ -219,11 +191,13 @@ def scan(
     state: Tensor | Sequence[Tensor],
     inputs: Tensor | Sequence[Tensor] = (),
     name: str = "scan",
+    tag: str = "",
 ) -> Any:
     """A recurrence over the first dimension: the first ``init.shape[0]`` steps are ``init``, the others ``update``.
 
     ``state`` are placeholders with the shape of the result, through which ``update`` reads earlier steps. Returns one
-    tensor for each state; a single tensor is not in a tuple. Raises UserError E123 if shapes or dtypes differ.
+    tensor for each state; a single tensor is not in a tuple. ``tag`` is that of the operation. Raises UserError E123 if
+    shapes or dtypes differ.
     """
     several = isinstance(state, (tuple, list))
     inits, updates, states, ins = (
@@ -240,27 +214,30 @@ def scan(
             )
     start = inits[0].shape[0]
     axis = IterVar(Var("t", INDEX), states[0].shape[0] - start, IterVar.ORDERED, start)
-    op = ScanOp(name, axis, inits, updates, states, ins)
+    op = ScanOp(name, axis, inits, updates, states, ins, tag=tag or current_tag())
     outputs = tuple(op.output(i) for i in range(len(states)))
     return outputs if several else outputs[0]
 
 
-@checked("E110", inputs=several(TENSOR), fn=FUNCTION, name=TEXT, dtype=optional(one_or_several(TEXT)))
+@checked("E110", inputs=several(TENSOR), fn=FUNCTION, name=TEXT, dtype=optional(one_or_several(TEXT)), tag=TEXT)
 def extern(
     shape: Any,
     inputs: Sequence[Tensor],
     fn: Callable[[Sequence[Any], Sequence[Any]], Any],
     name: str = "extern",
     dtype: str | Sequence[str] | None = None,
+    *,
+    tag: str = "",
 ) -> Any:
     """Tensors computed by statements: ``fn(ins, outs)`` gets buffers and returns a tir statement, such as
     ``te.call_extern`` and ``te.call_packed`` make.
 
     ``shape`` is one shape, or a list of shapes for several outputs; so is ``dtype`` (default: that of the first
-    input). Returns one tensor, or a tuple of tensors for a list of shapes.
+    input). ``tag`` is that of the operation. Returns one tensor, or a tuple of tensors for a list of shapes. Raises
+    UserError E206 for a shape that depends on data.
     """
     several = isinstance(shape, (list, tuple)) and len(shape) > 0 and isinstance(shape[0], (list, tuple))
-    shapes = tuple(_shape(s) for s in (shape if several else (shape,)))
+    shapes = tuple(_shape(name, s) for s in (shape if several else (shape,)))
     if dtype is None:
         if not inputs:
             raise UserError(f"extern '{name}' has no input to take its dtype from", code="E124", hint="give dtype=")
@@ -268,7 +245,14 @@ def extern(
     dtypes = (dtype,) * len(shapes) if isinstance(dtype, str) else tuple(dtype)
     if len(dtypes) != len(shapes):
         raise UserError(f"extern '{name}' has {len(shapes)} outputs but {len(dtypes)} dtypes", code="E124")
-    op = ExternOp(name, tuple(inputs), shapes, tuple(DType(d) for d in dtypes), lambda i, o, new: fn(i, o))
+    op = ExternOp(
+        name,
+        tuple(inputs),
+        shapes,
+        tuple(DType(d) for d in dtypes),
+        lambda i, o, new: fn(i, o),
+        tag=tag or current_tag(),
+    )
     outputs = tuple(op.output(i) for i in range(len(shapes)))
     return outputs if several else outputs[0]
 

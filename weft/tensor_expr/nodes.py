@@ -12,11 +12,12 @@ from typing import Any
 
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Const, Expr, ExprLike, Load, Source, Var, _node, cast, index, make, make_bits, wrap
-from weft.expr.overloads import Arithmetic
+from weft.expr.overloads import Arithmetic, WholeArithmetic
 from weft.expr.visit import loads
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import UserError
 from weft.support.html import facts_table, preformatted
+from weft.tensor_expr.tags import current_tag
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +77,9 @@ class Operation:
     name: str
     made: dict[int, Tensor] = field(default_factory=dict, kw_only=True, repr=False)
     """Outputs created so far, so that equal outputs are the same object."""
+    tag: str = field(default="", kw_only=True)
+    """The kind of computation, as ``tag=`` and ``te.tag_scope`` name it; "" if unnamed. That of a compute operation is
+    among its ``attrs``."""
 
     @property
     def num_outputs(self) -> int:
@@ -113,10 +117,8 @@ class ComputeOp(Operation):
     def num_outputs(self) -> int:
         return len(self.body)
 
-    @property
-    def tag(self) -> str:
-        """The kind of computation, as ``te.compute(…, tag=…)`` and ``te.tag_scope`` name it; "" if unnamed."""
-        return str(dict(self.attrs).get("tag", ""))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tag", str(dict(self.attrs).get("tag", "")))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,7 +237,7 @@ class PartialElement(Arithmetic):
     __hash__ = object.__hash__
 
 
-class Tensor(Arithmetic, Source):
+class Tensor(WholeArithmetic, Source):
     """Output ``value_index`` of ``op``. Equal outputs are the same object, so identity is equality.
 
     Operators make tensors: ``A * B + 2.0`` has the shape to which NumPy broadcasts those of A and B. Only ``==`` and
@@ -349,7 +351,8 @@ def elementwise(name: str, fn: Callable[..., Expr], operands: Sequence[Any]) -> 
         return Load(t, tuple(Const(0, INDEX) if _is_one(e) else a.var for e, a in zip(t.shape, own, strict=True)))
 
     body = fn(*(at(t) if isinstance(t, Tensor) else wrap(t) if isinstance(t, Expr) else t for t in operands))
-    return ComputeOp(name, axis, (), (body,)).output(0)
+    tag = current_tag()
+    return ComputeOp(name, axis, (), (body,), (("tag", tag),) if tag else ()).output(0)
 
 
 def _is_one(e: Expr) -> bool:

@@ -12,6 +12,8 @@ from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import UserError
 from weft.tensor_expr.api import TENSOR
 from weft.tensor_expr.nodes import OrderOp, PlaceholderOp, Tensor, UpdateOp
+from weft.tensor_expr.ranges import check_sizes
+from weft.tensor_expr.tags import current_tag
 
 ROW = Form("a row of extents", lambda v: isinstance(v, (tuple, list)))
 STEPS = Form("positions of extents", lambda v: isinstance(v, Collection) and not isinstance(v, (str, bytes)))
@@ -30,16 +32,18 @@ def update(
     ``fn(state, i, j, …)`` returns ``(at, value)`` or ``(at, value, condition)``: the indices of the element that the
     step changes, its new value (which may read the current value ``state[at]``), and whether the step changes it.
     ``independent`` are positions in ``extents``: no two steps along these axes access the same element, so they may
-    run in parallel. Raises UserError E125 if the parts do not fit ``base``.
+    run in parallel. Raises UserError E125 if the parts do not fit ``base``, E206 if data decides the number of steps.
     """
+    steps = [index(e) for e in extents]
+    check_sizes(f"the steps of update '{name}'", steps)
     axes = tuple(
-        IterVar(Var(f"u{d}", INDEX), index(e), IterVar.SPATIAL if d in independent else IterVar.ORDERED)
-        for d, e in enumerate(extents)
+        IterVar(Var(f"u{d}", INDEX), e, IterVar.SPATIAL if d in independent else IterVar.ORDERED)
+        for d, e in enumerate(steps)
     )
     state = PlaceholderOp(f"{name}_state", base.shape, base.dtype).output(0)
-    step = (state, *(a.var for a in axes))
-    check_takes(fn, *step, what=f"the function of update '{name}'", code="E125")
-    at, value, *rest = fn(*step)
+    given = (state, *(a.var for a in axes))
+    check_takes(fn, *given, what=f"the function of update '{name}'", code="E125")
+    at, value, *rest = fn(*given)
     at, value = tuple(index(i) for i in at), wrap(value)
     condition = wrap(rest[0]) if rest else Const(True, BOOL)
     if len(at) != len(base.shape) or value.dtype != base.dtype or condition.dtype != BOOL:
@@ -48,7 +52,7 @@ def update(
             code="E125",
             hint="give an index for each dimension, a value of the tensor's dtype and a bool condition",
         )
-    return UpdateOp(name, base, axes, state, at, value, condition).output()
+    return UpdateOp(name, base, axes, state, at, value, condition, tag=current_tag()).output()
 
 
 @checked(
@@ -82,9 +86,11 @@ def order(
     ``among(a, i, j, …)`` selects the numbers to sort. ``hides(a, b, i, j, …)`` says whether ``a``, which comes before
     ``b`` and is not removed itself, removes ``b``. Remaining places are -1. With m selected numbers the cost is O(size
     + m · (log m + count)); the search ends when ``count`` numbers are found. Raises UserError E125 if a condition is
-    not bool, a key is not unsigned, or a key is given beside ``among`` or ``hides``.
+    not bool, a key is not unsigned, or a key is given beside ``among`` or ``hides``; E206 if data decides a length.
     """
     axes = tuple(IterVar(Var(f"i{d}", INDEX), index(e)) for d, e in enumerate(extents))
+    count, size = index(count), index(size)
+    check_sizes(f"the length of order '{name}'", (count, size, *(x.extent for x in axes)))
     a, b = Var("a", INDEX), Var("b", INDEX)
     step = tuple(x.var for x in axes)
     for fn, given in ((before, (a, b, *step)), (among, (a, *step)), (hides, (a, b, *step)), (key, (a, *step))):
@@ -98,9 +104,8 @@ def order(
     for condition in conditions:
         if condition.dtype != BOOL:
             raise UserError(f"order '{name}' compares by a value of {condition.dtype}, not bool", code="E125")
-    return OrderOp(
-        name, axes, index(count), index(size), a, b, *conditions, _key(name, key, among, hides, a, *step)
-    ).output()
+    keyed = _key(name, key, among, hides, a, *step)
+    return OrderOp(name, axes, count, size, a, b, *conditions, keyed, tag=current_tag()).output()
 
 
 def _key(

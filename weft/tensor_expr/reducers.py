@@ -1,10 +1,11 @@
 """Reducers: commutative, associative ways to combine the values along an axis.
 
-The form is ``sum(expr, axis=k)``; ``min``, ``max``, ``all`` and ``any`` also take several operands: ``max(a, b)``.
+The form is ``sum(expr, axis=k)``. Without an axis they combine their operands: ``max(a, b)``, ``sum(a, b, c)``.
 """
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -117,56 +118,90 @@ def _first(what: str, dtype: DType, init: ExprLike) -> Expr:
     return made
 
 
-def _operands(name: str, op: str, operands: Sequence[ExprLike]) -> Expr:
+def _is_axes(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return builtins.all(isinstance(a, IterVar) for a in value)
+    return isinstance(value, IterVar) and value.kind == IterVar.REDUCE
+
+
+def _along(
+    what: str, operands: Sequence[Any], axis: Axes | None, where: ExprLike | None, init: Any
+) -> tuple[Any, Axes, ExprLike | None] | None:
+    """The value, the axes and the condition of a reduction, whose axes and condition may stand behind the value; None
+    where operands are combined. Raises UserError E133 for a mixture of both."""
+    if axis is None and 2 <= len(operands) <= 3 and _is_axes(operands[1]):
+        value, axis, *rest = operands
+        operands, where = (value,), where if where is not None or not rest else rest.pop()
+        if rest:
+            raise UserError(f"{what} has two conditions", code="E133", hint="give one, as where=")
+    if axis is not None:
+        if len(operands) != 1:
+            message = f"{what} reduces one value along an axis, not {len(operands)}"
+            raise UserError(message, code="E133", hint="combine the operands first, or leave the axis out")
+        return operands[0], axis, where
+    if where is not None or init is not None:
+        word = "where=" if where is not None else "init="
+        raise UserError(f"{what} combines its operands; {word} belongs to a reduction", code="E133", hint="give axis=")
+    return None
+
+
+def _simple(
+    kind: _Simple, operands: Sequence[Any], axis: Axes | None, where: ExprLike | None, init: ExprLike | None
+) -> Expr:
+    """A reduction, or its operator between operands."""
+    found = _along(f"te.{kind.name}", operands, axis, where, init)
+    if found is not None:
+        return _reduce(kind, *found, init)
     if len(operands) < 2:
-        raise UserError(f"te.{name} needs an axis, or two operands", code="E133", hint=f"te.{name}(expr, axis=k)")
-    out = wrap(operands[0])
+        hint = f"te.{kind.name}(expr, axis=k)"
+        raise UserError(f"te.{kind.name} needs an axis, or two operands", code="E133", hint=hint)
+    out = operands[0]  # a number of Python takes the dtype of the expression beside it
     for value in operands[1:]:
-        out = make(op, out, value)
-    return out
+        out = make(kind.op, out, value)
+    return wrap(out)
 
 
 @checked("E110")
-def sum(expr: ExprLike, axis: Axes, where: ExprLike | None = None, *, init: ExprLike | None = None) -> Expr:
-    """The sum over ``axis`` of the values for which ``where`` holds, in the dtype of ``expr``.
+def sum(*operands: Any, axis: Axes | None = None, where: ExprLike | None = None, init: ExprLike | None = None) -> Expr:
+    """``sum(expr, axis=k)``: the sum along the axis of the values for which ``where`` holds, in the dtype of ``expr``;
+    ``sum(a, b, …)``: that of the operands.
 
-    It starts at ``init``, an expression of output axes and data in the same dtype (E135); default: 0.
+    A sum along an axis starts at ``init``, an expression of output axes and data in the same dtype (E135); default: 0.
     """
-    return _reduce(_SUM, expr, axis, where, init)
+    return _simple(_SUM, operands, axis, where, init)
 
 
 @checked("E110")
-def prod(expr: ExprLike, axis: Axes, where: ExprLike | None = None, *, init: ExprLike | None = None) -> Expr:
-    """The product over ``axis``, which starts at ``init`` (default: 1)."""
-    return _reduce(_PROD, expr, axis, where, init)
+def prod(*operands: Any, axis: Axes | None = None, where: ExprLike | None = None, init: ExprLike | None = None) -> Expr:
+    """``prod(expr, axis=k)``: the product along the axis, which starts at ``init`` (default: 1); ``prod(a, b, …)``:
+    that of the operands."""
+    return _simple(_PROD, operands, axis, where, init)
 
 
 @checked("E110")
-def max(
-    *operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: ExprLike | None = None
-) -> Expr:
+def max(*operands: Any, axis: Axes | None = None, where: ExprLike | None = None, init: ExprLike | None = None) -> Expr:
     """``max(a, b, …)``: the largest operand; ``max(expr, axis=k)``: the largest value along the axis."""
-    return _reduce(_MAX, operands[0], axis, where, init) if axis is not None else _operands("max", "max", operands)
+    return _simple(_MAX, operands, axis, where, init)
 
 
 @checked("E110")
-def min(
-    *operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None, init: ExprLike | None = None
-) -> Expr:
+def min(*operands: Any, axis: Axes | None = None, where: ExprLike | None = None, init: ExprLike | None = None) -> Expr:
     """``min(a, b, …)``: the smallest operand; ``min(expr, axis=k)``: the smallest value along the axis."""
-    return _reduce(_MIN, operands[0], axis, where, init) if axis is not None else _operands("min", "min", operands)
+    return _simple(_MIN, operands, axis, where, init)
 
 
 @checked("E110")
-def all(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None) -> Expr:
+def all(*operands: Any, axis: Axes | None = None, where: ExprLike | None = None) -> Expr:
     """``all(a, b, …)``: whether every condition holds; ``all(expr, axis=k)``: whether it holds along the axis."""
-    return _reduce(_ALL, operands[0], axis, where) if axis is not None else all_of(*operands)
+    found = _along("te.all", operands, axis, where, None)
+    return all_of(*operands) if found is None else _reduce(_ALL, *found)
 
 
 @checked("E110")
-def any(*operands: ExprLike, axis: Axes | None = None, where: ExprLike | None = None) -> Expr:
+def any(*operands: Any, axis: Axes | None = None, where: ExprLike | None = None) -> Expr:
     """``any(a, b, …)``: whether a condition holds; ``any(expr, axis=k)``: whether it holds along the axis."""
-    return _reduce(_ANY, operands[0], axis, where) if axis is not None else any_of(*operands)
+    found = _along("te.any", operands, axis, where, None)
+    return any_of(*operands) if found is None else _reduce(_ANY, *found)
 
 
 @checked("E110", fcombine=FUNCTION, fidentity=FUNCTION, name=TEXT)
@@ -178,7 +213,7 @@ def comm_reducer(
     ``fcombine(x, y)`` combines two values, or two tuples of values; ``fidentity(dtype, …)`` gives the identity.
     The result is a function ``(expr or tuple, axis, where=None, *, init=None)``; for a tuple it returns a tuple. With
     ``init``, one value for each value reduced, the reduction starts there instead of at the identity: expressions of
-    output axes and data in the same dtypes (E135).
+    output axes and data in the same dtypes (E135). Called without an axis, ``(a, b, …)``, it combines its operands.
 
     >>> arg_max = comm_reducer(
     ...     lambda x, y: (select(x[1] >= y[1], x[0], y[0]), maximum(x[1], y[1])),
@@ -191,22 +226,54 @@ def comm_reducer(
         rhs = tuple(Var(f"y{i}" if several else "y", t) for i, t in enumerate(dtypes))
         check_takes(fcombine, lhs, rhs, what=f"the combination of reducer '{name}'", code="E134")
         check_takes(fidentity, *dtypes, what=f"the identity of reducer '{name}'", code="E134")
-        result = fcombine(lhs, rhs) if several else (fcombine(lhs[0], rhs[0]),)
-        identity = fidentity(*dtypes) if several else (fidentity(dtypes[0]),)
-        made = Reducer(name, lhs, rhs, tuple(wrap(r) for r in result), tuple(wrap(v) for v in identity))
+        result = fcombine(lhs, rhs) if several else fcombine(lhs[0], rhs[0])
+        identity = fidentity(*dtypes) if several else fidentity(dtypes[0])
+        made = Reducer(name, lhs, rhs, _parts(name, result, several), _parts(name, identity, several))
         _check(made, dtypes)
         return made
 
-    def reduce(expr: Any, axis: Axes, where: ExprLike | None = None, *, init: Any = None) -> Any:
+    def reduce(*operands: Any, axis: Axes | None = None, where: ExprLike | None = None, init: Any = None) -> Any:
+        along = _along(f"reducer '{name}'", operands, axis, where, init)
+        if along is None:
+            return _combined(name, fcombine, operands)
+        expr, axes, holds = along
         several = isinstance(expr, (tuple, list))
         values = tuple(wrap(e) for e in (expr if several else (expr,)))
         kind = reducer(tuple(v.dtype for v in values), several)
-        over, (*terms, condition) = _over(_axes(axis), values, wrap(True if where is None else where))
+        over, (*terms, condition) = _over(_axes(axes), values, wrap(True if holds is None else holds))
         start = None if init is None else _starts(name, values, init, several)
         made = tuple(Reduce(kind, tuple(terms), over, condition, i, start) for i in range(len(values)))
         return made if several else made[0]
 
     return reduce
+
+
+def _parts(name: str, made: Any, several: bool) -> tuple[Expr, ...]:
+    """What a user's reducer combines, or what its functions return: a value, or a tuple of values."""
+    if several != isinstance(made, (tuple, list)):
+        wanted, got = ("a tuple", "one value") if several else ("one value", "a tuple")
+        raise UserError(f"reducer '{name}' works on {wanted}, not on {got}", code="E134")
+    return tuple(map(wrap, made if several else (made,)))
+
+
+def _combined(name: str, fcombine: Callable[[Any, Any], Any], operands: Sequence[Any]) -> Any:
+    """The operands of a user's reducer, combined: expressions, or tuples of expressions."""
+    if len(operands) < 2:
+        hint = f"{name}(expr, axis=k)"
+        raise UserError(f"reducer '{name}' needs an axis, or two operands", code="E133", hint=hint)
+    made = operands[0]
+    several = isinstance(made, (tuple, list))
+    count = len(_parts(name, made, several))
+    for operand in operands[1:]:
+        given = len(_parts(name, operand, several))
+        check_takes(fcombine, made, operand, what=f"the combination of reducer '{name}'", code="E134")
+        if given == count:
+            made = fcombine(made, operand)  # numbers of Python take the dtype of the expression beside them
+            given = len(_parts(name, made, several))
+        if given != count:
+            raise UserError(f"reducer '{name}' combines {count} values with {given}", code="E134")
+    parts = _parts(name, made, several)
+    return parts if several else parts[0]
 
 
 def _starts(name: str, values: Sequence[Expr], init: Any, several: bool) -> tuple[Expr, ...]:

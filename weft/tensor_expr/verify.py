@@ -3,22 +3,35 @@
 A reduction is the outermost operation of a body (E201); all values of one operation come from the same reduction, and
 its axes are the operation's reduce axes (E202). An operation uses each axis once, and output axes start at 0 (E203).
 Each access has an index for each dimension (E204). Operands of an operation have one dtype, conditions are bool and
-there are no vectors (E205). A body uses only its own axes and symbolic sizes (E206). The parts of a reducer have the
-dtypes of its values and use only its own variables (E207). Inits, updates and states of a scan agree (E208).
+there are no vectors (E205). A body uses only its own axes and symbolic sizes, and sizes alone decide shapes and the
+ranges of axes (E206). The parts of a reducer have the dtypes of its values and use only its own variables (E207).
+Inits, updates and states of a scan agree (E208).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
-from weft.expr.intrinsic_table import PLACES, POINTERS
+from weft.expr.intrinsic_table import LOGICAL, OF_NUMBERS, PLACES, POINTERS
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Call, Expr, Load, Not, Select, Var
-from weft.expr.visit import free_vars, post_order
+from weft.expr.visit import free_vars, loads, post_order
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import Location, UserError
-from weft.tensor_expr.nodes import ComputeOp, Operation, OrderOp, Reduce, Reducer, ScanOp, Tensor, UpdateOp
+from weft.tensor_expr.nodes import (
+    ComputeOp,
+    ExternOp,
+    Operation,
+    OrderOp,
+    PlaceholderOp,
+    Reduce,
+    Reducer,
+    ScanOp,
+    Tensor,
+    UpdateOp,
+)
+from weft.tensor_expr.ranges import check_ranges, check_sizes
 from weft.tensor_expr.visit import topological
 
 _ARITHMETIC = frozenset({"add", "sub", "mul", "div", "floordiv", "floormod", "truncdiv", "truncmod"})
@@ -27,9 +40,13 @@ _WHOLE = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
 
 def verify(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> None:
     """Raise a UserError that names the tensor if an operation from ``inputs`` to ``outputs`` breaks an invariant."""
-    order = topological(outputs, inputs)
-    owner = {a.var: op for op in order if isinstance(op, ComputeOp) for a in (*op.axis, *op.reduce_axis)}
+    given = tuple(inputs)
+    order = topological(outputs, given)
+    owner = {v: op for op in order for v in _own(op)}
+    for t in given:
+        check_sizes(f"the shape of '{t.name}'", t.shape, owner, Location(node=f"tensor {t.name}"))
     for op in order:
+        _sizes(op, owner)
         if isinstance(op, ComputeOp):
             _compute(op, owner)
         elif isinstance(op, ScanOp):
@@ -42,11 +59,37 @@ def verify(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> None:
             _expressions(op, (op.among, *op.keys), {op.a, *axes}, owner)
 
 
+def _own(op: Operation) -> tuple[Var, ...]:
+    """The variables that only the expressions of ``op`` may use."""
+    if isinstance(op, ComputeOp):
+        return tuple(a.var for a in (*op.axis, *op.reduce_axis))
+    if isinstance(op, (UpdateOp, OrderOp)):
+        return (*(a.var for a in op.axes), *((op.a, op.b) if isinstance(op, OrderOp) else ()))
+    return (op.axis.var,) if isinstance(op, ScanOp) else ()
+
+
+def _sizes(op: Operation, owner: Mapping[Var, Operation]) -> None:
+    """Check that sizes alone decide shapes and ranges."""
+    place = Location(node=f"tensor {op.name}")
+    if isinstance(op, ComputeOp):
+        check_ranges(op.name, (*op.axis, *op.reduce_axis), owner, place)
+    elif isinstance(op, (UpdateOp, OrderOp)):
+        check_ranges(op.name, op.axes, owner, place)
+    elif isinstance(op, ScanOp):
+        check_ranges(op.name, (op.axis,), owner, place)
+    if isinstance(op, OrderOp):
+        check_sizes(f"the length of '{op.name}'", (op.count, op.size), owner, place)
+    if isinstance(op, PlaceholderOp):
+        check_sizes(f"the shape of '{op.name}'", op.shape, owner, place)
+    if isinstance(op, ExternOp):
+        check_sizes(f"the shape of '{op.name}'", (d for shape in op.shapes for d in shape), owner, place)
+
+
 def _fail(op: Operation, code: str, message: str, hint: str | None = None) -> NoReturn:
     raise UserError(message, code=code, place=Location(node=f"tensor {op.name}"), hint=hint)
 
 
-def _compute(op: ComputeOp, owner: dict[Var, ComputeOp]) -> None:
+def _compute(op: ComputeOp, owner: Mapping[Var, Operation]) -> None:
     axes = [a.var for a in (*op.axis, *op.reduce_axis)]
     if len(set(axes)) != len(axes):
         _fail(op, "E203", "an axis occurs twice", "make a new te.reduce_axis for each place")
@@ -60,7 +103,7 @@ def _compute(op: ComputeOp, owner: dict[Var, ComputeOp]) -> None:
     if isinstance(first, Reduce):
         if any(not _same_reduction(b, first, i) for i, b in enumerate(op.body)) or first.axes != op.reduce_axis:
             _fail(op, "E202", "the values do not all come from one reduction over the operation's reduce axes")
-        _reducer(op, first)
+        _reducer(op, first, owner)
         roots = (*first.sources, first.condition)
         if first.init is not None:
             _expressions(op, first.init, {a.var for a in op.axis}, owner)
@@ -89,7 +132,7 @@ def _same_reduction(e: Expr, first: Reduce, i: int) -> bool:
     )
 
 
-def _reducer(op: ComputeOp, reduce: Reduce) -> None:
+def _reducer(op: ComputeOp, reduce: Reduce, owner: Mapping[Var, Operation]) -> None:
     r: Reducer = reduce.reducer
     wanted = [s.dtype for s in reduce.sources]
     for part in (r.lhs, r.rhs, r.result, r.identity):
@@ -100,6 +143,9 @@ def _reducer(op: ComputeOp, reduce: Reduce) -> None:
     for v in free_vars(*r.result, *r.identity):
         if v not in own:
             _fail(op, "E207", f"the reducer '{r.name}' uses '{v.name}', which is not one of its values")
+    _expressions(op, (*r.result, *r.identity), own, owner)
+    for load in loads(*r.result, *r.identity):
+        _fail(op, "E207", f"the reducer '{r.name}' reads '{load.source.name}'; it may only combine its values")
     if reduce.init is not None and [e.dtype for e in reduce.init] != wanted:
         got = ", ".join(e.dtype for e in reduce.init)
         _fail(op, "E207", f"the reduction of {', '.join(wanted)} starts at values of {got}")
@@ -107,7 +153,7 @@ def _reducer(op: ComputeOp, reduce: Reduce) -> None:
         _fail(op, "E205", f"the condition of the reduction is {reduce.condition.dtype}, not bool")
 
 
-def _expressions(op: Operation, roots: Sequence[Expr], own: set[Var], owner: dict[Var, ComputeOp]) -> None:
+def _expressions(op: Operation, roots: Sequence[Expr], own: set[Var], owner: Mapping[Var, Operation]) -> None:
     for e in post_order(*roots):
         if e.lanes != 1:
             _fail(op, "E205", f"'{e}' is a vector")
@@ -136,6 +182,8 @@ def _malformed(e: Expr) -> tuple[str, str] | None:
             return "E205", f"a load of '{e.source.name}' has a mask"
     elif isinstance(e, Call) and e.name in (*PLACES, *POINTERS, "require"):
         return "E205", f"'{e}' speaks of memory, which tensor expressions do not have"
+    elif isinstance(e, Call) and e.name in (*OF_NUMBERS, *LOGICAL) and any(a.dtype == BOOL for a in e.args):
+        return "E205", f"'{e}' computes with conditions; use te.all and te.any, or cast them to a number"
     elif isinstance(e, Binary):
         if e.a.dtype != e.b.dtype:
             return "E205", f"the operands of '{e}' are {e.a.dtype} and {e.b.dtype}"

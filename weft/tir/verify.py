@@ -5,12 +5,12 @@ Both forms
     again in its own scope (V003) and is defined before it is used (V010); a buffer is loaded and stored only where it
     exists (V011). An access has an index for each dimension (V012), of dtype INDEX (V013). A stored value has the dtype
     of the buffer (V014), and inputs are never stored to (V015). Vectors of one access or operation have equal lanes
-    (V016); a mask or condition is a bool (V017). Operands of an operation have one dtype (V018). Starts and extents of
-    loops are INDEX scalars (V019). Loops of kind thread and virtual, and no others, name a thread axis (V020). The
-    outputs are among the parameters (V030), and a statement stores them (V031). The iterations of a parallel or
-    vectorized loop do not all store to the same element of a parameter (V040). A loop of threads inside a loop of the
-    same axis has its length; all threads reach it; what it runs does not depend on the outer loop's variable; and what
-    it stores for use outside of it is not private to a thread (V026).
+    (V016); a mask or condition is a bool (V017). Operands of an operation have one dtype, and those of arithmetic are
+    numbers (V018). Starts and extents of loops are INDEX scalars (V019). Loops of kind thread and virtual, and no
+    others, name a thread axis (V020). The outputs are among the parameters (V030), and a statement stores them (V031).
+    The iterations of a parallel or vectorized loop do not all store to the same element of a parameter (V040). A loop
+    of threads inside a loop of the same axis has its length; all threads reach it; what it runs does not depend on the
+    outer loop's variable; and what it stores for use outside of it is not private to a thread (V026).
 
 Scheduled form
     Allocations are listed in ``Program.allocs`` (V050), and each is used (V051). A block binds each of its iteration
@@ -60,6 +60,7 @@ from weft.tir.visit import children, postorder, region_expressions, walk
 
 Form = Literal["scheduled", "kernel"]
 _CONCURRENT = ("parallel", "vectorized", "thread", "virtual")
+_OF_NUMBERS = ("add", "sub", "mul", "div", "floordiv", "floormod", "truncdiv", "truncmod")
 
 
 def verify(program: Program, form: Form = "scheduled") -> None:
@@ -462,6 +463,8 @@ def _malformed(e: Expr) -> tuple[str, str] | None:
             return "V018", f"the operands of '{e}' are {e.a.dtype} and {e.b.dtype}"
         if e.op in ("and", "or") and e.a.dtype != BOOL:
             return "V017", f"'{e}' combines values of {e.a.dtype}, not conditions"
+        if e.op in _OF_NUMBERS and e.a.dtype == BOOL:
+            return "V018", f"'{e}' computes with conditions"
     elif isinstance(e, Not) and e.a.dtype != BOOL:
         return "V017", f"'{e}' negates a value of {e.a.dtype}, not a condition"
     elif isinstance(e, Select):

@@ -41,6 +41,8 @@ class _Problem:
     equations: list[tuple[Expr, Expr]]
     axes: dict[Var, IterVar]
     known: Facts
+    places: frozenset[Var]
+    """The axes of the result, on which no range may depend."""
     values: dict[Var, Expr] = field(default_factory=dict)
     conditions: list[Expr] = field(default_factory=list)
     later: list[tuple[Expr, Expr]] = field(default_factory=list)
@@ -77,11 +79,13 @@ def readers(
     The left sides mention ``axes``, the right sides only ``known`` and ``sizes``.
     """
     facts = Facts()
+    known = tuple(known)
     for size in sizes:
         facts.bind_size(size, 0)
     for a in known:
         facts.bind(a)
-    problem = _Problem(list(equations), {a.var: a for a in axes}, facts)
+    places = frozenset(a.var for a in known)
+    problem = _Problem(list(equations), {a.var: a for a in axes}, facts, places)
     for a in axes:
         if isinstance(a.extent, Const) and int(a.extent) == 1:
             del problem.axes[a.var]
@@ -228,7 +232,8 @@ def _split(problem: _Problem, number: Expr, factor: Expr) -> bool:
         return False
     first = facts.simplify(swept.low // factor)
     count = facts.simplify((swept.low + swept.width) // factor - first + 1)
-    if uses_var(first, problem.axes) or uses_var(count, problem.axes):
+    moving = problem.axes.keys() | problem.places
+    if any(uses_var(e, moving) for e in (first, count, factor)):
         return False
     high = IterVar(Var("high", INDEX), count, IterVar.REDUCE, first)
     low = IterVar(Var("low", INDEX), factor, IterVar.REDUCE)

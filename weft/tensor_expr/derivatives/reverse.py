@@ -31,6 +31,7 @@ from weft.tensor_expr.derivatives.scalars import Part, both, changes_with, guard
 from weft.tensor_expr.derivatives.scans import scan_adjoints
 from weft.tensor_expr.derivatives.updates import update_roots
 from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Reduce, ScanOp, Tensor, UpdateOp
+from weft.tensor_expr.verify import verify
 from weft.tensor_expr.visit import read_tensors, topological
 
 
@@ -49,12 +50,13 @@ def gradient(
     cannot be solved for the axes, as in ``A[rows[i]]``, steps of ``te.update`` add to the element one after another.
 
     Raises UserError E142 if an operation has no derivative, E143 if ``output`` or an input is not a tensor of floats,
-    E144 if the head does not fit.
+    E144 if the head does not fit, E201 to E208 if ``output`` is not well formed.
     """
     wanted = [_input(x) for x in (inputs if isinstance(inputs, (list, tuple)) else (inputs,))]
     for t in (output, *wanted):
         if not t.dtype.is_float:
             raise UserError(f"'{t.name}' of {t.dtype} has no derivatives", code="E143", hint="convert it to floats")
+    verify([output])
     order = topological([output])
     live = _dependent(order, wanted)
     for op in (op for op in order if isinstance(op, ScanOp)):

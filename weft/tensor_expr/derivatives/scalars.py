@@ -140,21 +140,15 @@ def _joined(uses: Sequence[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
 
 def _local(n: Expr, a: Expr) -> Sequence[Expr | None]:
     """The adjoints of the operands of ``n``, whose adjoint is ``a``."""
-    if isinstance(n, Binary):
-        return _BINARY[n.op](a, n, n.children) if n.op in _BINARY else (None, None)
+    if isinstance(n, Binary) and n.op in _BINARY:
+        return _BINARY[n.op](a, n, n.children)
     if isinstance(n, Cast):
         return (cast(a, n.a.dtype) if n.a.dtype.is_float else None,)
-    if isinstance(n, Call):
-        return _call(n, a)
-    return (None,) * len(n.children)
-
-
-def _call(n: Call, a: Expr) -> Sequence[Expr | None]:
-    rule = _CALLS.get(n.name)
-    if rule is not None:
-        return rule(a, n, n.args)
+    if isinstance(n, Call) and n.name in _CALLS:
+        return _CALLS[n.name](a, n, n.args)
+    what = n.name if isinstance(n, Call) else n.op if isinstance(n, Binary) else type(n).__name__
     raise UserError(
-        f"'{n.name}' has no derivative",
+        f"'{what}' has no derivative",
         code="E142",
         hint="differentiate what it is computed from, or pass the adjoint of what reads it as head=",
     )
