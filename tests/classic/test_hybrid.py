@@ -154,6 +154,73 @@ def one_number(a):
     return b
 
 
+@te.hybrid.script
+def exchanged(a):
+    """A name stands for the value that an element had."""
+    b = output_tensor(a.shape, a.dtype)
+    for i in range(a.shape[0]):
+        b[i] = a[i]
+    old = b[0]
+    b[0] = b[1]
+    b[1] = old
+    b[2], b[3] = b[3], b[2]
+    pair = (b[0], b[4])
+    b[0] = pair[1]
+    b[4] = pair[0]
+    x = a[5]
+    y = a[0]
+    x, y = y, x
+    b[5] = x - y
+    return b
+
+
+@te.hybrid.script
+def moving_limits(a):
+    """The limits of loops are those at their start, whatever their bodies change."""
+    b = output_tensor((8,), "int32")
+    for i in range(8):
+        b[i] = a[i]
+    n = int32(3)
+    for i in range(n):
+        n = int32(7)
+        b[i] += 1
+    b[7] = n
+    for i in range(b[6], -1, -1):
+        b[6] = int32(0)
+        b[i] += 10
+    for i in range(b[3], 8, 3):
+        b[3] = int32(5)
+        b[i] += 100
+    return b
+
+
+@te.hybrid.script
+def scalars(a, k, x):
+    """Scalar arguments where only numbers can stand."""
+    b = output_tensor((6,), "float32")
+    c = output_tensor((4,), "int32")
+    for i in range(6):
+        b[i] = x
+    for i in range(k):
+        b[i] += a[i]
+    for i in range(k, 6, 2):
+        b[i] = -x
+    for i in parallel(k):
+        b[i] *= x
+    c[0] = k
+    c[1] = k if k > 1 else 7
+    c[2] = 0
+    c[2] += k
+    once = k
+    t = k
+    t += once
+    t = t + k
+    c[3] = t
+    y = x
+    b[5] += y
+    return b, c
+
+
 def numbers(*shape: int) -> Any:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
@@ -171,7 +238,28 @@ def _ragged(a: Any, counts: Any) -> Any:
     return np.array([*(row[:k].sum() for row, k in zip(a, counts, strict=True)), a[0, : counts[0]].sum()], a.dtype)
 
 
+def _exchanged(a: Any) -> Any:
+    return np.array([a[4], a[0], a[3], a[2], a[1], a[0] - a[5]], a.dtype)
+
+
+def _scalars(a: Any, k: Any, x: Any) -> Any:
+    b = np.full(6, x, np.float32)
+    b[:k] += a[:k]
+    b[k::2] = -x
+    b[:k] *= x
+    b[5] += x
+    return b, np.array([k, k if k > 1 else 7, k, 3 * k], np.int32)
+
+
 CASES: dict[str, tuple[Any, tuple[Any, ...], Any]] = {
+    "exchanged": (exchanged, (numbers(6),), _exchanged),
+    "moving_limits": (
+        moving_limits,
+        (np.array([0, 0, 0, 0, 0, 0, 2, 0], np.int32),),
+        lambda a: np.array([111, 11, 11, 5, 0, 0, 100, 7], np.int32),
+    ),
+    "scalars": (scalars, (numbers(6), np.int32(3), np.float32(0.5)), _scalars),
+    "no_scalars": (scalars, (numbers(6), np.int32(0), np.float32(-2)), _scalars),
     "outer": (outer, (numbers(3), numbers(5)), np.outer),
     "one": (product, (numbers(1, 1), numbers(1, 1)), np.matmul),
     "nothing": (outer, (numbers(0), numbers(5)), np.outer),
@@ -203,6 +291,10 @@ def test_compiled_functions_agree(name: str, known: bool, target: str) -> None:
         given = [te.placeholder((n, k)), te.placeholder((k, m))]
     if name == "smooth":
         given[1] = te.var("weight", "float32")
+    if name in ("exchanged", "scalars", "no_scalars", "moving_limits"):
+        given[0] = te.placeholder(arrays[0].shape, arrays[0].dtype.name)
+    if name in ("scalars", "no_scalars") and known:  # else placeholders of shape ()
+        given[1:] = [te.var("k", "int32"), te.var("x", "float32")]
     made = fn(*given)
     outputs = made if isinstance(made, tuple) else (made,)
     s = te.create_schedule([t.op for t in outputs][:1])
@@ -419,3 +511,222 @@ def test_only_functions_with_a_source() -> None:
             te.hybrid.script(wrong)
     with pytest.raises(UserError, match="missing a required argument"):
         outer(te.placeholder((3,)))
+
+
+def test_a_name_for_an_element_is_read_once() -> None:
+    """Otherwise what follows would see the element as it is later."""
+
+    @te.hybrid.script
+    def rotated(a):
+        b = output_tensor(a.shape, a.dtype)
+        for i in range(a.shape[0]):
+            b[i] = a[i]
+        for i in range(a.shape[0] - 1):
+            here = b[i]
+            following = here + b[i + 1]
+            b[i] = following
+            b[i + 1] = here
+        return b
+
+    x = np.arange(1, 6, dtype=np.float32)
+    wanted = x.copy()
+    for i in range(4):
+        wanted[i], wanted[i + 1] = wanted[i] + wanted[i + 1], wanted[i]
+    a = te.placeholder((te.var("n"),))
+    b = rotated(a)
+    for target in ("llvm", "c"):
+        np.testing.assert_array_equal(weft.build(te.create_schedule(b.op), [a, b], target)(x), wanted)
+    np.testing.assert_array_equal(rotated(x), wanted)
+
+
+def places_of_data(a, at):
+    b = output_tensor((8,), a.dtype)
+    for i in parallel(4):
+        row = at[i]
+        b[i + row] = a[i]
+    return b
+
+
+def lanes_of_data(a, at):
+    b = output_tensor((8,), a.dtype)
+    for i in vectorize(4):
+        row = at[i]
+        b[i + row] = a[i]
+    return b
+
+
+def places_of_a_variable(a, at):
+    b = output_tensor((8,), a.dtype)
+    for i in parallel(4):
+        t = int64(0)
+        t = at[i]
+        b[i + t] = a[i]
+    return b
+
+
+def places_of_scratch(a, at):
+    b = output_tensor((8,), a.dtype)
+    for i in parallel(4):
+        w = allocate((1,), "int64")
+        w[0] = at[i]
+        b[i + w[0]] = a[i]
+    return b
+
+
+def places_of_both(a, at):
+    b = output_tensor((8,), a.dtype)
+    for i in parallel(4):
+        start = i + at[i]
+        for j in range(2):
+            b[2 * i + start + j] = a[i]
+    return b
+
+
+def unshaped(a, at):
+    b = output_tensor((at[0],), a.dtype)
+    b[0] = a[0]
+    return b
+
+
+def unshaped_scratch(a, at):
+    b = output_tensor((4,), a.dtype)
+    w = allocate((2, at[1] + 1), a.dtype)
+    w[0, 0] = a[0]
+    b[0] = w[0, 0]
+    return b
+
+
+def unshaped_by_name(a, at):
+    b = output_tensor((4,), a.dtype)
+    m = at[0]
+    w = allocate((m,), a.dtype)
+    w[0] = a[0]
+    b[0] = w[0]
+    return b
+
+
+def unshaped_by_loop(a, at):
+    b = output_tensor((4,), a.dtype)
+    for i in range(4):
+        w = allocate((i + 1,), a.dtype)
+        w[i] = a[i]
+        b[i] = w[i]
+    return b
+
+
+def unshaped_by_variable(a, at):
+    b = output_tensor((4,), a.dtype)
+    m = at[0]
+    m += 1
+    w = allocate((m,), a.dtype)
+    w[0] = a[0]
+    b[0] = w[0]
+    return b
+
+
+def fractional_limit(a, at):
+    b = output_tensor((4,), a.dtype)
+    for i in range(a[0]):
+        b[i] = a[i]
+    return b
+
+
+def tensor_as_limit(a, at):
+    b = output_tensor((4,), a.dtype)
+    for i in range(at):
+        b[i] = a[i]
+    return b
+
+
+def tensor_as_value(a, at):
+    b = output_tensor((4,), a.dtype)
+    b[0] = a
+    return b
+
+
+def tensor_as_condition(a, at):
+    b = output_tensor((4,), a.dtype)
+    if a:
+        b[0] = a[0]
+    return b
+
+
+def tensor_asserted(a, at):
+    b = output_tensor((4,), a.dtype)
+    assert at
+    return b
+
+
+def data_asserted(a, at):
+    b = output_tensor((4,), a.dtype)
+    assert at[0] > 0
+    return b
+
+
+def computing_with_conditions(a, at):
+    b = output_tensor((4,), "bool")
+    for i in range(4):
+        b[i] = (a[i] > 0.0) // (at[i] > 1)
+    return b
+
+
+def conditions_and_constants(a, at):
+    b = output_tensor((4,), "bool")
+    for i in range(4):
+        b[i] = (a[i] > 0.0) * True
+    return b
+
+
+WITH_DATA = {
+    places_of_data: "E141", lanes_of_data: "E141", places_of_a_variable: "E141", places_of_scratch: "E141",
+    places_of_both: "E141", unshaped: "E206", unshaped_scratch: "E206", unshaped_by_name: "E206",
+    unshaped_by_loop: "E206", unshaped_by_variable: "E206", fractional_limit: "E003", tensor_as_limit: "E002",
+    tensor_as_value: "E002", tensor_as_condition: "E140", tensor_asserted: "E140", data_asserted: "E140",
+    computing_with_conditions: "E022", conditions_and_constants: "E022",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", WITH_DATA, ids=lambda fn: fn.__name__)
+def test_what_data_may_not_decide(fn: Any) -> None:
+    with pytest.raises(UserError) as caught:
+        te.hybrid.script(fn)(te.placeholder((4,), name="a"), te.placeholder((4,), "int64", name="at"))
+    error = caught.value
+    assert error.code == WITH_DATA[fn], error
+    if error.code != "E141":  # the line is shown
+        assert error.place is not None and error.place.text in __import__("inspect").getsource(fn)
+
+
+def test_places_of_data_before_the_loop() -> None:
+    """One value for all iterations keeps their elements apart."""
+
+    @te.hybrid.script
+    def shifted(a, at):
+        b = output_tensor((8,), a.dtype)
+        for i in range(8):
+            b[i] = 0.0
+        row = at[0]
+        for i in parallel(4):
+            b[i + row] = a[i]
+        return b
+
+    x = numbers(4)
+    np.testing.assert_array_equal(shifted(x, np.array([3, 0])), np.concatenate([np.zeros(3), x, [0]]).astype(x.dtype))
+
+
+SCALE_ARGUMENT = te.var("scale", "float32")
+
+
+def test_scalars_are_passed() -> None:
+    @te.hybrid.script
+    def scaled(a):
+        b = output_tensor(a.shape, a.dtype)
+        for i in range(a.shape[0]):
+            b[i] = a[i] * SCALE_ARGUMENT
+        return b
+
+    a = te.placeholder((4,))
+    with pytest.raises(UserError, match="'SCALE_ARGUMENT' is no argument"):
+        scaled(a)
+    for wrong in (a[0], a[0] + 1.0, 2.0 * (a[0] + 1.0) - 3.0):
+        with pytest.raises(UserError, match="is made of elements of tensors"):
+            outer(a, wrong)

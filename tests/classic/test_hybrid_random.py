@@ -14,7 +14,7 @@ import weft
 from weft import te
 from weft.tir.interpret import run
 
-ROWS, COLUMNS = 4, 6
+ROWS, COLUMNS, K = 4, 6, 3
 
 
 class Writer:
@@ -27,6 +27,8 @@ class Writer:
         self.rng = random.Random(seed)
         self.lines: list[str] = []
         self.count = 0
+        self.alone = False
+        """Whether iterations may run at the same time, so that they may not read the results of others."""
 
     def line(self, depth: int, text: str) -> None:
         self.lines.append("    " * depth + text)
@@ -49,9 +51,15 @@ class Writer:
         return f"min({v} // {self.rng.randint(1, 2)}, {extent - 1})"
 
     def element(self, indices: dict[str, int]) -> str:
+        if not self.alone and self.rng.random() < 0.2:
+            return self.place(indices)
         if self.rng.random() < 0.6:
             return f"a[{self.index(indices, ROWS)}, {self.index(indices, COLUMNS)}]"
         return f"b[{self.index(indices, COLUMNS)}]"
+
+    def place(self, indices: dict[str, int]) -> str:
+        """An element of the result."""
+        return f"c[{self.index(indices, ROWS)}, {self.index(indices, COLUMNS)}]"
 
     def value(self, indices: dict[str, int], names: list[str], depth: int = 2) -> str:
         kind = self.rng.randrange(7)
@@ -75,7 +83,13 @@ class Writer:
     def loop(self, indices: dict[str, int]) -> tuple[str, str, int]:
         """A loop, its variable and a limit of the variable."""
         v, limit = self.fresh("i"), self.rng.choice([1, 2, 4, 5])
-        kind = self.rng.randrange(5)
+        kind = self.rng.randrange(8)
+        if kind == 5:
+            return f"for {v} in range(k):", v, K
+        if kind == 6:
+            return f"for {v} in range({self.place(indices)} % 4):", v, 4
+        if kind == 7:
+            return f"for {v} in range({self.place(indices)} % 4, -1, -1):", v, 4
         if kind == 0:
             return f"for {v} in range({limit - 1}, -1, -1):", v, limit
         if kind == 1:
@@ -89,7 +103,7 @@ class Writer:
     def block(self, depth: int, indices: dict[str, int], names: list[str], mutable: list[str], left: int) -> None:
         names, mutable = list(names), list(mutable)
         for _ in range(self.rng.randint(1, 3)):
-            kind = self.rng.randrange(7)
+            kind = self.rng.randrange(10)
             if kind == 0:
                 name = self.fresh("x")
                 self.line(depth, f"{name} = {self.value(indices, names)}")
@@ -106,10 +120,52 @@ class Writer:
                 if self.rng.random() < 0.5:
                     self.line(depth, "else:")
                     self.block(depth + 1, indices, names, mutable, left - 1)
+            elif kind == 4:
+                self.exchange(depth, indices)
+            elif kind == 5:
+                self.kept(depth, indices, names)
+            elif kind == 6:
+                self.at_once(depth, indices, names)
             else:
-                place = f"c[{self.index(indices, ROWS)}, {self.index(indices, COLUMNS)}]"
+                place = self.place(indices)
                 old = f"{place} + " if self.rng.random() < 0.5 else ""
                 self.line(depth, f"{place} = int32(({old}{self.value(indices, names)}) % 97)")
+
+    def exchange(self, depth: int, indices: dict[str, int]) -> None:
+        """Two elements of the result change places, or get one value."""
+        p, q, name = self.place(indices), self.place(indices), self.fresh("x")
+        kind = self.rng.randrange(4)
+        if kind == 0:
+            lines = [f"{name} = {p}", f"{p} = {q}", f"{q} = {name}"]
+        elif kind == 1:
+            lines = [f"{p}, {q} = {q}, {p}"]
+        elif kind == 2:
+            lines = [f"{name} = ({p}, {q})", f"{p} = {name}[1]", f"{q} = {name}[0]"]
+        else:
+            lines = [f"{p} = k", f"{name} = k", f"{q} = {name}"]
+        for text in lines:
+            self.line(depth, text)
+
+    def kept(self, depth: int, indices: dict[str, int], names: list[str]) -> None:
+        """A name for an element that changes then."""
+        name, place = self.fresh("x"), self.place(indices)
+        self.line(depth, f"{name} = {place}")
+        self.line(depth, f"{place} = int32({self.value(indices, names)})")
+        names.append(name)
+
+    def at_once(self, depth: int, indices: dict[str, int], names: list[str]) -> None:
+        """Rows in parallel, with scratch memory that lanes fill."""
+        row, lane, column, memory = (self.fresh(stem) for stem in "pqrw")
+        self.alone = True
+        self.line(depth, f"for {row} in parallel({ROWS}):")
+        self.line(depth + 1, f"{memory} = allocate(({COLUMNS},), 'int32')")
+        self.line(depth + 1, f"for {lane} in vectorize({COLUMNS}):")
+        value = self.value({**indices, row: ROWS, lane: COLUMNS}, names)
+        self.line(depth + 2, f"{memory}[{lane}] = int32({value})")
+        self.line(depth + 1, f"for {column} in range({COLUMNS}):")
+        more = f"{memory}[{COLUMNS - 1} - {column}]"
+        self.line(depth + 2, f"c[{row}, {column}] = int32((c[{row}, {column}] + {more}) % 97)")
+        self.alone = False
 
     def text(self) -> str:
         self.line(0, "def made(a, b, k):")
@@ -127,15 +183,15 @@ class Writer:
 
 def by_python(text: str, arrays: list[Any]) -> Any:
     """What Python computes; numbers are those of Python, so that nothing overflows."""
-    known = {
-        "output_tensor": lambda shape, dtype: np.zeros(shape, object),
-        "const_range": range,
-        "unroll": range,
-        "int32": int,
-    }
+
+    def memory(shape: Any, dtype: str) -> Any:
+        return np.zeros(shape, object)
+
+    loops = dict.fromkeys(("const_range", "unroll", "parallel", "vectorize"), range)
+    known: dict[str, Any] = {"output_tensor": memory, "allocate": memory, "int32": int, **loops}
     exec(text, known)
     given = [x.astype(object) if isinstance(x, np.ndarray) else x for x in arrays]
-    return known["made"](*given).astype(np.int32)  # type: ignore[operator]
+    return known["made"](*given).astype(np.int32)
 
 
 @pytest.mark.parametrize("seed", seeds(40))
@@ -147,7 +203,7 @@ def test_python_agrees(seed: int) -> None:
     exec(compile(text, name, "exec"), known)
     fn = te.hybrid.script(known["made"])
     rng = np.random.default_rng(seed)
-    x, y, k = rng.integers(-9, 10, (ROWS, COLUMNS), np.int32), rng.integers(-9, 10, COLUMNS, np.int32), 3
+    x, y, k = rng.integers(-9, 10, (ROWS, COLUMNS), np.int32), rng.integers(-9, 10, COLUMNS, np.int32), K
     wanted = by_python(text, [x, y, k])
     a = te.placeholder((te.var("n"), COLUMNS), "int32", name="a")
     b, scalar = te.placeholder((COLUMNS,), "int32", name="b"), te.var("k", "int32")

@@ -37,11 +37,13 @@ import numpy as np
 from weft.classic.hybrid_checks import check
 from weft.classic.hybrid_statements import Translation
 from weft.expr.nodes import Expr, Load
+from weft.expr.visit import loads
 from weft.lowering.te_to_tir import te_to_tir
 from weft.support.arguments import FUNCTION, checked
 from weft.support.errors import Location, UserError
 from weft.tensor_expr import placeholder
 from weft.tensor_expr.nodes import ExternOp, Tensor
+from weft.tensor_expr.tags import current_tag
 from weft.tir.interpret import run
 from weft.tir.nodes import Buffer, Stmt
 
@@ -60,7 +62,8 @@ class HybridFunction:
         """The results for ``args``: tensors, sizes and scalars give a tensor, or a tuple of them; arrays give arrays.
 
         Raises UserError E140 with the line of the function that cannot be translated, E141 for a parallel loop whose
-        iterations are not independent, E209 for an access that is outside of a tensor for all sizes."""
+        iterations are not independent, E206 for memory whose shape depends on data, E209 for an access that is outside
+        of a tensor for all sizes."""
         given = self._bound(args, named)
         if any(isinstance(v, np.ndarray) for v in given.values()):
             return self._interpreted(given)
@@ -74,7 +77,7 @@ class HybridFunction:
             return self._translated(given, own, new, [outs[i] for i in first.order]).statement
 
         shapes, dtypes = tuple(b.shape for b in first.results), tuple(b.dtype for b in first.results)
-        op = ExternOp(self.__name__, tuple(inputs.values()), shapes, dtypes, emit, tuple(checks))
+        op = ExternOp(self.__name__, tuple(inputs.values()), shapes, dtypes, emit, tuple(checks), tag=current_tag())
         outputs = tuple(op.output(i) for i in range(len(shapes)))
         return outputs if first.several else outputs[0]
 
@@ -143,6 +146,6 @@ def _as_tensor(value: Any) -> Tensor | None:
     """The tensor of an argument; a scalar ``te.var("x", "float32")`` is the element of one."""
     if isinstance(value, Load) and not value.indices and isinstance(value.source, Tensor):
         return value.source
-    if isinstance(value, Expr) and any(isinstance(x, Load) for x in (value, *value.children)):
-        raise UserError(f"the argument {value} is an element of a tensor", code="E140", hint="pass the tensor")
+    if isinstance(value, Expr) and loads(value):
+        raise UserError(f"the argument {value} is made of elements of tensors", code="E140", hint="pass the tensor")
     return value if isinstance(value, Tensor) else None

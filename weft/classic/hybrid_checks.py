@@ -134,10 +134,20 @@ class _Check:
         if self.facts.prove(index(loop.extent) <= 1):
             return
         depth = len(self.loops) - 1
-        shared = {a.buffer for a in accesses if a.writes and self.made.depths.get(a.buffer, 0) <= depth}
+        written = {a.buffer for a in accesses if a.writes}
+        shared = {b for b in written if self.made.depths.get(b, 0) <= depth}
+        inside = list(self._inside(loop))
+        named = {s.var for s in inside if isinstance(s, Let)}
+        inner = {s.var: s for s in inside if isinstance(s, For)}
+
+        def changes(e: Expr) -> bool:
+            """Whether more than the variables of loops makes ``e`` differ between iterations."""
+            return any(x.source in written for x in loads(e)) or not named.isdisjoint(free_vars(e))
+
         for buffer in sorted(shared, key=lambda b: b.name):
             touched = [a.indices for a in accesses if a.buffer is buffer]
-            if not any(self._apart(loop.var, column) for column in zip(*touched, strict=True)):
+            columns = [c for c in zip(*touched, strict=True) if not any(map(changes, c))]
+            if not any(self._apart(loop.var, column, inner) for column in columns):
                 raise UserError(
                     f"iterations of the {loop.kind} loop '{loop.var.name}' of '{self.made.name}' are not known to "
                     f"write different elements of '{buffer.name}'",
@@ -146,9 +156,8 @@ class _Check:
                     hint=f"give '{buffer.name}' a dimension whose index is '{loop.var.name}', or use range",
                 )
 
-    def _apart(self, var: Var, indices: Sequence[Expr]) -> bool:
+    def _apart(self, var: Var, indices: Sequence[Expr], inner: dict[Var, For]) -> bool:
         """Whether an index in one dimension differs between any two iterations, for all accesses together."""
-        inner = {loop.var: loop for loop in self._inner(var)}
         ends = []
         factors = set()
         for e in indices:
@@ -163,16 +172,15 @@ class _Check:
         distance = abs(factors.pop())
         return all(self.facts.prove(high - low < distance) for low, _ in ends for _, high in ends)
 
-    def _inner(self, var: Var) -> Iterator[For]:
-        pending = [self.loops[-1].body]
+    def _inside(self, loop: For) -> Iterator[For | Let]:
+        """The loops and the named values in the body of a loop."""
+        pending = [loop.body]
         while pending:
             s = pending.pop()
-            if isinstance(s, For):
+            if isinstance(s, (For, Let)):
                 yield s
                 pending.append(s.body)
             elif isinstance(s, Seq):
                 pending += s.stmts
             elif isinstance(s, If):
                 pending += [s.then, *([s.otherwise] if s.otherwise else [])]
-            elif isinstance(s, Let):
-                pending.append(s.body)

@@ -14,14 +14,18 @@ from typing import Any, Final, NoReturn
 import weft.tensor_expr as functions
 from weft.expr.folds import all_of, any_of
 from weft.expr.nodes import Const, Expr, Load, Var, cast, const, index, logical_not, make, select, wrap
-from weft.expr.visit import post_order
+from weft.expr.visit import loads
 from weft.support.dtypes import BOOL, INDEX, DType
 from weft.support.errors import Location, UserError
 from weft.tensor_expr.nodes import Tensor
+from weft.tensor_expr.ranges import check_sizes
 from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store, seq
 
 NewBuffer = Callable[[str, tuple[Expr, ...], str, str], Buffer]
 """Makes scratch memory: name, shape, scope, dtype."""
+
+_Defined = list[tuple[Var, Expr]]
+"""Values that get a name where they are read."""
 
 _LOOPS: Final = {
     "range": "serial",
@@ -113,6 +117,9 @@ class Translation:
     _loops: list[str] = field(default_factory=list)
     _made: list[Array] = field(default_factory=list)
     _returned: tuple[str, ...] = ()
+    _inputs: set[Buffer] = field(default_factory=set)
+    _own: set[Var] = field(default_factory=set)
+    """Variables of loops, and values read from tensors."""
 
     def run(self, definition: ast.FunctionDef, values: Mapping[str, Any]) -> None:
         """Translate the body, with these values of the parameters."""
@@ -121,6 +128,7 @@ class Translation:
         for name in values:
             if self._assigned[name]:
                 self.fail(definition, f"the parameter '{name}' is assigned", "use another name")
+        self._inputs = {v for v in values.values() if isinstance(v, Buffer)}
         scope = {n: Array(v, writable=False) if isinstance(v, Buffer) else v for n, v in values.items()}
         self._scopes.append(scope)
         self.statement = self._block(definition.body[:-1])
@@ -166,13 +174,27 @@ class Translation:
         """Statements in order; those after the definition of a value are inside its :class:`Let`."""
         made: list[Stmt] = []
         for i, node in enumerate(nodes):
-            defined = self._statement(node, made)
-            if defined is not None:
-                return seq(*made, Let(*defined, self._block(nodes[i + 1 :])))
+            defined: _Defined = []
+            done: list[Stmt] = []
+            with self._placed(node):
+                self._statement(node, defined, done)
+            if defined:
+                return seq(*made, _inside(defined, seq(*done, self._block(nodes[i + 1 :]))))
+            made += done
         return seq(*made)
 
-    def _statement(self, node: ast.stmt, made: list[Stmt]) -> tuple[Var, Expr] | None:
-        """Append what ``node`` does to ``made``, or return a value that it defines."""
+    @contextmanager
+    def _placed(self, node: ast.AST) -> Iterator[None]:
+        """Errors of what is built inside name the place of ``node``, unless they name one already."""
+        try:
+            yield
+        except UserError as error:
+            raise error.at(self.where(node)) from error
+        except (TypeError, ValueError, ZeroDivisionError, AttributeError, IndexError, KeyError) as error:
+            self.fail(node, f"{error}")
+
+    def _statement(self, node: ast.stmt, defined: _Defined, made: list[Stmt]) -> None:
+        """Append what ``node`` does to ``made``, and to ``defined`` the values that it defines before that."""
         if isinstance(node, ast.For):
             made.append(self._for(node))
         elif isinstance(node, ast.If):
@@ -181,26 +203,25 @@ class Translation:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             if len(targets) != 1 or node.value is None:
                 self.fail(node, "an assignment has one target and a value")
-            return self._assign(node, targets[0], self.value(node.value), made)
+            self._assign(node, targets[0], self.value(node.value), defined, made)
         elif isinstance(node, ast.AugAssign):
             before = self.value(node.target)
             after = self._operated(node, _BINARY.get(type(node.op)), before, self.value(node.value))
-            return self._assign(node, node.target, after, made)
+            self._assign(node, node.target, after, defined, made)
         elif isinstance(node, ast.Assert):
             if not self._constant(node.test):
                 self.fail(node, "the assertion does not hold")
         elif not (isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))):
             hint = "there are for, if, assignments and a return at the end"
             self.fail(node, f"a hybrid function cannot contain '{_kind(node)}' here", hint)
-        return None
 
     def _constant(self, test: ast.expr) -> bool:
-        value = self.value(test)
-        if isinstance(value, Expr) and not isinstance(value, Const):
+        value = self._condition(test)
+        if isinstance(value, Expr):
             self.fail(
                 test, "an assertion is checked when the function is translated, and this depends on sizes or data"
             )
-        return bool(value.value if isinstance(value, Const) else value)
+        return bool(value)
 
     def _for(self, node: ast.For) -> Stmt:
         call = node.iter
@@ -211,7 +232,7 @@ class Translation:
             self.fail(node, "a loop has no 'else' part")
         if self._assigned[node.target.id]:
             self.fail(node.target, f"the variable '{node.target.id}' of a loop is assigned", "use another name")
-        limits = [self.value(a) for a in call.args]
+        limits = [self._plain(a) for a in call.args]
         if not 1 <= len(limits) <= 3:
             self.fail(call, "a loop takes (n), (low, high) or (low, high, step)")
         low, high = (0, limits[0]) if len(limits) == 1 else limits[:2]
@@ -220,13 +241,16 @@ class Translation:
             self.fail(call, "the step of a loop is a number other than 0")
         if kind == "constant":
             return self._unrolled(node, node.target.id, low, high, step)
-        first, last = self._index(call, low), self._index(call, high)
+        defined: _Defined = []
+        first, last = (self._limit(call, f"{node.target.id}_limit", x, defined) for x in (low, high))
         extent = last - first if step == 1 else (last - first + (step - 1 if step > 0 else step + 1)) // step
         var = Var(node.target.id, INDEX)
         at: Expr = var if step == 1 else first + var * step
+        self._own.add(var)
         with self._scope({node.target.id: at}, kind):
             body = self._block(node.body)
-        return For(var, first if step == 1 else const(0), extent, body, kind)  # type: ignore[arg-type]  # a kind
+        loop = For(var, first if step == 1 else const(0), extent, body, kind)  # type: ignore[arg-type]  # a kind
+        return _inside(defined, loop)
 
     def _unrolled(self, node: ast.For, name: str, low: Any, high: Any, step: int) -> Stmt:
         if type(low) is not int or type(high) is not int or len(range(low, high, step)) > MAX_UNROLLED:
@@ -248,25 +272,40 @@ class Translation:
             otherwise = self._block(node.orelse)
         return If(test, then, otherwise if node.orelse else None)
 
-    def _assign(self, node: ast.stmt, target: ast.expr, value: Any, made: list[Stmt]) -> tuple[Var, Expr] | None:
+    def _fixed(self, name: str, value: Any, defined: _Defined) -> Any:
+        """``value`` as it is now, whatever later statements change: what it reads gets a name in ``defined``."""
+        if isinstance(value, tuple):
+            return tuple(self._fixed(name, v, defined) for v in value)
+        if not isinstance(value, Expr) or not loads(value):
+            return value
+        var = Var(name, value.dtype)
+        self._own.add(var)
+        defined.append((var, value))
+        return var
+
+    def _limit(self, node: ast.AST, name: str, value: Any, defined: _Defined) -> Expr:
+        """A limit of a loop, whose body may change what the limit reads."""
+        limit = self._index(node, value)
+        changes = any(load.source not in self._inputs for load in loads(limit))
+        return index(self._fixed(name, limit, defined)) if changes else limit
+
+    def _assign(self, node: ast.stmt, target: ast.expr, value: Any, defined: _Defined, made: list[Stmt]) -> None:
         if isinstance(target, ast.Tuple):
             if not isinstance(value, tuple) or len(value) != len(target.elts):
                 self.fail(node, f"{len(target.elts)} names take a tuple of as many values")
-            for part, one in zip(target.elts, value, strict=True):
-                if isinstance(one, Expr) and _reads(one):
-                    self.fail(part, "elements of tensors are assigned one by one")
-                self._assign(node, part, one, made)
-            return None
-        if isinstance(target, ast.Subscript):
+            parts = self._fixed("part", value, defined)  # all are read before one changes
+            for part, one in zip(target.elts, parts, strict=True):
+                self._assign(node, part, one, defined, made)
+        elif isinstance(target, ast.Subscript):
             made.append(self._store(target, value))
-            return None
-        if not isinstance(target, ast.Name):
+        elif isinstance(target, ast.Name):
+            self._assign_name(node, target.id, value, defined, made)
+        else:
             self.fail(target, "values are assigned to names and to elements of tensors")
-        return self._assign_name(node, target.id, value, made)
 
-    def _assign_name(self, node: ast.stmt, name: str, value: Any, made: list[Stmt]) -> tuple[Var, Expr] | None:
-        if isinstance(value, PartOfArray):
-            value = self._read(node, value)
+    def _assign_name(self, node: ast.stmt, name: str, value: Any, defined: _Defined, made: list[Stmt]) -> None:
+        if not (isinstance(value, Array) and value.writable):
+            value = self._element(node, value)
         before = next((s[name] for s in reversed(self._scopes) if name in s), None)
         if isinstance(before, Variable):
             made.append(self._set(node, before, value))
@@ -277,13 +316,8 @@ class Translation:
             variable = Variable(self._scratch(name, (), "local", first.dtype), len(self._loops))
             made.append(self._set(node, variable, first))
             self._scopes[-1][name] = variable
-        elif isinstance(value, Expr) and _reads(value):
-            var = Var(name, value.dtype)
-            self._scopes[-1][name] = var
-            return var, value
         else:
-            self._scopes[-1][name] = value
-        return None
+            self._scopes[-1][name] = self._fixed(name, value, defined)
 
     def _set(self, node: ast.stmt, variable: Variable, value: Any) -> Stmt:
         if any(kind in ("parallel", "vectorized") for kind in self._loops[variable.loops :]):
@@ -312,9 +346,7 @@ class Translation:
 
     def _fit(self, node: ast.AST, value: Any, dtype: DType) -> Expr:
         """A value to be stored as ``dtype``: numbers are converted; expressions must have this dtype."""
-        if isinstance(value, PartOfArray):
-            value = self._read(node, value)
-        made = wrap(value)
+        made = wrap(self._element(node, value))
         if made.dtype == dtype:
             return made
         whole = made.dtype.is_integer or (isinstance(made, Const) and float(made.value).is_integer())
@@ -330,17 +362,17 @@ class Translation:
         method = getattr(self, f"_value_{type(node).__name__.lower()}", None)
         if method is None:
             self.fail(node, f"a hybrid function cannot contain '{_kind(node)}'")
-        try:
+        with self._placed(node):
             return method(node)
-        except UserError as error:
-            raise error.at(self.where(node)) from error
-        except (TypeError, ValueError, ZeroDivisionError, AttributeError, IndexError, KeyError) as error:
-            self.fail(node, f"{error}")
 
     def _plain(self, node: ast.expr) -> Any:
         """A value for arithmetic; a tensor without dimensions stands for its element."""
-        value = self.value(node)
-        value = PartOfArray(value, ()) if isinstance(value, Array) and not value.ndim else value
+        return self._element(node, self.value(node))
+
+    def _element(self, node: ast.AST, value: Any) -> Any:
+        """``value``, or the element that it stands for."""
+        if isinstance(value, Array) and not value.ndim:
+            value = PartOfArray(value, ())
         return self._read(node, value) if isinstance(value, PartOfArray) else value
 
     def _read(self, node: ast.AST, e: PartOfArray) -> Expr:
@@ -349,7 +381,7 @@ class Translation:
         return Load(e.array.buffer, e.indices)
 
     def _index(self, node: ast.AST, value: Any) -> Expr:
-        value = self._read(node, value) if isinstance(value, PartOfArray) else value
+        value = self._element(node, value)
         if isinstance(value, float):
             self.fail(node, "an index is a whole number")
         return index(value)
@@ -367,8 +399,8 @@ class Translation:
         found = self.known.get(node.id)
         if node.id in ("min", "max", "abs", "round", "pow", "sum", "any", "all") or found is None:
             found = getattr(functions, node.id, found)
-        if isinstance(found, Tensor):
-            self.fail(node, f"the tensor '{node.id}' is no argument", "pass it to the function")
+        if isinstance(found, Tensor) or (isinstance(found, Expr) and loads(found)):
+            self.fail(node, f"the tensor or scalar '{node.id}' is no argument", "pass it to the function")
         if found is None and node.id not in _SPECIAL and node.id not in _NUMBERS:
             self.fail(node, f"'{node.id}' is not defined")
         return found
@@ -393,7 +425,7 @@ class Translation:
         return self._operated(node, _BINARY.get(type(node.op)), self._plain(node.left), self._plain(node.right))
 
     def _operated(self, node: ast.AST, fn: Callable[[Any, Any], Any] | None, a: Any, b: Any) -> Any:
-        a, b = (self._read(node, x) if isinstance(x, PartOfArray) else x for x in (a, b))
+        a, b = self._element(node, a), self._element(node, b)
         if fn is None:
             self.fail(node, "this operator is not supported")
         if fn is operator.pow and (isinstance(a, Expr) or isinstance(b, Expr)):
@@ -426,6 +458,8 @@ class Translation:
     def _condition(self, node: ast.expr) -> Any:
         """A condition: a bool of Python, or an expression."""
         value = self._plain(node)
+        if isinstance(value, Array):
+            self.fail(node, f"a condition is needed, not the tensor '{value.buffer.name}'", "compare its elements")
         if isinstance(value, Const):
             return bool(value.value)
         if isinstance(value, Expr) and value.dtype != BOOL:
@@ -464,6 +498,7 @@ class Translation:
     ) -> Array:
         """Memory for a result, or scratch memory."""
         dims = tuple(self._index(node, d) for d in (shape if isinstance(shape, tuple) else (shape,)))
+        check_sizes(f"the shape of {name} in '{self.name}'", dims, self._own)
         kind = DType(dtype)
         if name == "allocate":
             if "vectorized" in self._loops:
@@ -493,9 +528,11 @@ def _assignments(definition: ast.FunctionDef) -> Counter[str]:
     return found
 
 
-def _reads(e: Expr) -> bool:
-    """Whether the value of ``e`` may change: it reads a tensor or a variable."""
-    return any(isinstance(x, Load) for x in post_order(e))
+def _inside(defined: _Defined, body: Stmt) -> Stmt:
+    """``body``, in which values have names. Later ones may be made of earlier ones."""
+    for var, value in reversed(defined):
+        body = Let(var, value, body)
+    return body
 
 
 def _kind(node: ast.AST) -> str:
