@@ -46,6 +46,17 @@ def cell(n: Any, m: Any, X: Any) -> Any:
     return te.compute((n + 1, m), lambda t, i: made[0][t, i] * made[1][t, i], name="both")
 
 
+def rows_before(n: Any, m: Any, X: Any) -> Any:
+    """Operations of the rows before, which are computed from the first step on, as in an LSTM."""
+    state = te.placeholder((n + 1, m), F64, name="state")
+    init = te.compute((1, m), lambda t, i: te.const(0.5, F64), name="init")
+    k = te.reduce_axis((0, m), name="k")
+    near = te.compute((n + 1, m), lambda t, i: te.sum(X[t - 1, k] * X[t - 1, i], axis=k), name="near")
+    gate = te.compute((n + 1, m), lambda t, i: near[t, i] + state[t - 1, i] * X[t - 1, i], name="gate")
+    step = te.compute((n + 1, m), lambda t, i: te.tanh(gate[t, i]) * near[t, i], name="step")
+    return te.scan(init, step, state, inputs=[X])
+
+
 def neighbours(n: Any, m: Any, X: Any) -> Any:
     """A step reads the row before at other columns, and takes extremes."""
     state = te.placeholder((n, m), F64, name="state")
@@ -261,6 +272,7 @@ SCANS = {
         products,
         two_back,
         cell,
+        rows_before,
         neighbours,
         given_steps,
         chained,

@@ -6,7 +6,8 @@ plain program from which schedules start. Nothing is fused, simplified or reorde
 * A reduction is a block with reduce iteration variables, an ``init`` that stores the identity and a ``body`` that
   combines one more value into the output; several outputs are combined together before any is stored.
 * A scan is a copy of its inits and then one serial loop over time, which holds a nest for each operation that depends
-  on the state; the blocks of this nest have an ``ordered`` iteration variable for time.
+  on the state, or that would read outside of a tensor at earlier times. Blocks that write the state have an ``ordered``
+  iteration variable for time.
 * An update is a copy of its base and then a block with no iteration variables around the loops over its steps; an
   order of numbers is a block like that, too (``weft.lowering.ordered_loops``).
 * An extern operation is a block with no iteration variables around the statement that its ``emit`` returns.
@@ -26,6 +27,7 @@ from weft.ir.text import Names
 from weft.lowering.ordered_loops import order_loops, update_loops
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import InternalError, Location, UserError
+from weft.tensor_expr.bounds import scan_steps
 from weft.tensor_expr.nodes import (
     ComputeOp,
     ExternOp,
@@ -136,7 +138,7 @@ class _Lowering:
     def run(self) -> Stmt:
         copies = self._bind_params()
         order = topological(self.outputs, self.inputs)
-        steps = _scan_steps(order, self.inputs)
+        steps = _scan_steps(order, self.inputs, self.outputs)
         inside = {op for ops in steps.values() for op in ops}
         states = {s.op for op in order if isinstance(op, ScanOp) for s in op.states}
         stmts = []
@@ -384,23 +386,22 @@ def _outputs(op: Operation) -> list[Tensor]:
     return [op.output(i) for i in range(op.num_outputs)]
 
 
-def _scan_steps(order: Sequence[Operation], inputs: Sequence[Tensor]) -> dict[ScanOp, list[ComputeOp]]:
-    """For each scan the operations that depend on its state, producers first.
+def _scan_steps(
+    order: Sequence[Operation], inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> dict[ScanOp, list[ComputeOp]]:
+    """For each scan the operations that it computes step by step, producers first.
 
     Raises UserError L013 where one of them cannot be computed one time step after another.
     """
     found: dict[ScanOp, list[ComputeOp]] = {}
     owner: dict[Operation, ScanOp] = {}
     for scan in (op for op in order if isinstance(op, ScanOp)):
-        depends: set[Tensor] = set(scan.states)
         steps = []
-        for op in topological(scan.update, (*inputs, *scan.states)):
-            if not depends.isdisjoint(read_tensors(op)):
-                if not isinstance(op, ComputeOp) or op in owner:
-                    raise _scan_error(scan, op, "must be a compute operation of this scan alone")
-                owner[op] = scan
-                depends.update(_outputs(op))
-                steps.append(op)
+        for op in scan_steps(scan, order, outputs, inputs):
+            if not isinstance(op, ComputeOp) or op in owner:
+                raise _scan_error(scan, op, "must be a compute operation of this scan alone")
+            owner[op] = scan
+            steps.append(op)
         for op in steps:
             _check_step(scan, op, {t for s in steps for t in _outputs(s)})
         found[scan] = steps

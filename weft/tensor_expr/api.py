@@ -198,6 +198,9 @@ def scan(
     ``state`` are placeholders with the shape of the result, through which ``update`` reads earlier steps. Returns one
     tensor for each state; a single tensor is not in a tuple. ``tag`` is that of the operation. Raises UserError E123 if
     shapes or dtypes differ.
+
+    What depends on a state is computed step by step. So is what only steps read, at their own time, if it would read
+    outside of a tensor at earlier times, as the sum of ``X[t - 1, k] * W[k]`` would.
     """
     several = isinstance(state, (tuple, list))
     inits, updates, states, ins = (

@@ -17,6 +17,7 @@ from weft.expr.visit import free_vars, loads
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import Location, UserError
 from weft.tensor_expr.nodes import ComputeOp, Operation, Reduce, ScanOp, Tensor
+from weft.tensor_expr.scan_steps import steps_of
 from weft.tensor_expr.visit import read_tensors, topological
 
 Conditions = tuple[Expr, ...]
@@ -45,7 +46,7 @@ def open_accesses(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> l
     Raises UserError E209 for an access that is outside for all sizes.
     """
     order = topological(outputs, inputs)
-    first_steps = _first_steps(order)
+    first_steps = _first_steps(order, outputs)
     found: list[OpenAccess] = []
     for op in order:
         if isinstance(op, ComputeOp):
@@ -53,27 +54,36 @@ def open_accesses(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> l
     return found
 
 
-def _first_steps(order: Iterable[Operation]) -> dict[Operation, Expr]:
+def _first_steps(order: Sequence[Operation], outputs: Sequence[Tensor]) -> dict[Operation, Expr]:
     """For each operation that is a step of a scan: the first time at which it is computed."""
-    found: dict[Operation, Expr] = {}
-    for scan in order:
-        if not isinstance(scan, ScanOp):
-            continue
-        depends: set[Tensor] = set(scan.states)
-        for op in topological(scan.update, (*scan.inputs, *scan.states)):
-            if not depends.isdisjoint(read_tensors(op)):
-                depends.update(op.output(i) for i in range(op.num_outputs))
-                found[op] = scan.axis.start
-    return found
+    scans = [op for op in order if isinstance(op, ScanOp)]
+    return {op: scan.axis.start for scan in scans for op in scan_steps(scan, order, outputs, scan.inputs)}
 
 
-def _of_compute(op: ComputeOp, first_step: Expr | None) -> list[OpenAccess]:
+def scan_steps(
+    scan: ScanOp, order: Sequence[Operation], outputs: Sequence[Tensor], stop: Sequence[Tensor] = ()
+) -> list[Operation]:
+    """The operations that ``scan`` computes step by step (:func:`weft.tensor_expr.scan_steps.steps_of`)."""
+    return steps_of(scan, order, outputs, stop, _reads_outside)
+
+
+def _reads_outside(op: ComputeOp) -> bool:
+    """Whether ``op`` reads outside of a tensor for all sizes of at least 1."""
+    try:
+        _of_compute(op, None, 1)
+    except UserError:
+        return True
+    return False
+
+
+def _of_compute(op: ComputeOp, first_step: Expr | None, least: int = 0) -> list[OpenAccess]:
+    """The accesses of ``op`` that are not proved to be in bounds, for sizes of at least ``least``."""
     facts, outside = Facts(), Facts()
     axes = [*op.axis, *op.reduce_axis]
     sizes = free_vars(*(e for a in axes for e in (a.start, a.extent)), *(d for t in read_tensors(op) for d in t.shape))
     for v in sizes:
-        facts.bind_size(v, 0)
-        outside.bind_size(v, 0)
+        facts.bind_size(v, least)
+        outside.bind_size(v, least)
     starts = [a.start for a in axes]
     extents = [a.extent for a in axes]
     if first_step is not None:

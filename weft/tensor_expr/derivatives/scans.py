@@ -17,7 +17,7 @@ from weft.expr.prove import Facts
 from weft.expr.visit import free_vars, rewrite, substitute
 from weft.support.dtypes import INDEX
 from weft.support.errors import UserError
-from weft.tensor_expr.bounds import accesses
+from weft.tensor_expr.bounds import accesses, scan_steps
 from weft.tensor_expr.derivatives.reductions import compute_op
 from weft.tensor_expr.derivatives.scalars import both, guarded
 from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Reduce, ScanOp, Tensor, UpdateOp
@@ -69,16 +69,12 @@ def scan_adjoints(
 
 
 def _steps(op: ScanOp) -> dict[ComputeOp, ComputeOp]:
-    """The operations that depend on the states, and copies of them that read nothing before the first step."""
-    depends = set(op.states)
+    """The operations that are computed step by step, and copies of them that read nothing before the first step."""
     copies: dict[ComputeOp, ComputeOp] = {}
     changed: dict[Tensor, Tensor] = {}
-    for step in topological(op.update, op.states):
-        if depends.isdisjoint(read_tensors(step)):
-            continue
+    for step in scan_steps(op, topological([op.output(0)]), ()):
         if not isinstance(step, ComputeOp) or not step.axis or step.axis[0].extent is not op.states[0].shape[0]:
             raise _unknown(op.name, f"its step '{step.name}' is no computation over its times")
-        depends.update(_outputs(step))
         copies[step] = _copied(step, lambda e: _moved(e, changed), op.axis.start)
         changed.update(zip(_outputs(step), _outputs(copies[step]), strict=True))
     return copies
