@@ -1,4 +1,4 @@
-"""Whether a refused ``compute_at`` is legal once other stages are inlined, or computed in the same loop."""
+"""Whether what is refused now may be legal later: once other stages are inlined, or computed in the same loop."""
 
 from __future__ import annotations
 
@@ -29,6 +29,15 @@ def legal_later(
         return partial(schedule.compute_at, b, loop)  # refused for those that are inside already
 
     return any(_succeeds(schedule, save(), block, attempt, steps) for steps in ((inline, place), (place, inline)))
+
+
+def is_movable(schedule: Schedule, save: Callable[[], Callable[[], None]], block: BlockRef) -> bool:
+    """Whether ``block`` may be computed elsewhere: it is read, and is no output. The schedule is unchanged."""
+    restore = save()
+    try:
+        return _done(partial(schedule.compute_root, block))
+    finally:
+        restore()
 
 
 def _succeeds(

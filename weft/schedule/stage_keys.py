@@ -35,10 +35,11 @@ class KeyOwner(Protocol):
 
 class StageKey:
     """A stage that a primitive made. It is a key of the schedule, as the tensor that the classic ``cache_read``
-    returns."""
+    returns. ``whole`` is the key that stands for all the results of its block, by default itself."""
 
-    def __init__(self, owner: KeyOwner, name: str, output: int = 0) -> None:
+    def __init__(self, owner: KeyOwner, name: str, output: int = 0, whole: StageKey | None = None) -> None:
         self._owner, self.name, self.output = owner, name, output
+        self.whole = whole if whole is not None else self
 
     @property
     def op(self) -> StageKey:
@@ -57,6 +58,12 @@ class StageKey:
 
     def __repr__(self) -> str:
         return f"StageKey({self.name})"
+
+
+def keys_of(owner: KeyOwner, block: str, outputs: Sequence[int]) -> list[StageKey]:
+    """A key for each of these results of one block."""
+    whole = StageKey(owner, block, outputs[0])
+    return [whole, *(StageKey(owner, block, n, whole) for n in outputs[1:])]
 
 
 def listed(keys: Any) -> list[Any]:

@@ -12,18 +12,20 @@ tensor expressions provides it; this module does not depend on tensor expression
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from weft.expr.iter_var import BoundedAxis, IterVar
 from weft.expr.linear import ZERO
 from weft.expr.nodes import Expr, Var
-from weft.schedule.legal_later import legal_later
+from weft.schedule.index_map import IndexMap
+from weft.schedule.legal_later import is_movable, legal_later
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rewrite import uses
 from weft.schedule.schedule import Factor, Schedule
-from weft.schedule.stage_keys import BlockOrigin, StageKey, axis_name, listed, loop_and_value
+from weft.schedule.stage_axes import Label, StageAxes
+from weft.schedule.stage_group import Group
+from weft.schedule.stage_keys import BlockOrigin, StageKey, axis_name, keys_of, listed, loop_and_value
 from weft.schedule.wishes import Hooks, Wish, Wishes
 from weft.support.errors import ScheduleError
 from weft.support.html import TextInNotebooks
@@ -58,17 +60,16 @@ class ClassicSchedule(TextInNotebooks):
         ``tensorize`` the block of the instruction."""
         self.attached: dict[BlockRef, LoopRef] = {}
         """The loop at which each stage is computed, for stages that were moved into a loop of another stage."""
-        self._axis_loops: dict[tuple[str, int], LoopRef] = {}
-        """The loop of each variable of a block, as it was when the block got its loops. This also finds loops of one
-        iteration, whose variable primitives replace by its only value."""
+        self.axes = StageAxes(schedule)
         for name in schedule.state.tree.blocks:
             self._remember(BlockRef(name))
         self.thread_axes: dict[Var, str] = {}
         """The variables of thread axes that loops were bound to, each with the name of its axis."""
-        self.handed: dict[LoopRef | IterVar, tuple[StageKey | str, int]] = {}
-        """Loops and axes that callers were given, each with its stage and the position of its variable."""
         self._initial = schedule.copy()
-        self.wishes = Wishes(schedule, Hooks(self._save, self._restart, self._place_in_program, self._becomes_legal))
+        self.wishes = Wishes(
+            schedule,
+            Hooks(self._save, self._restart, self._place_in_program, self._becomes_legal, self._may_be_placed),
+        )
 
     @property
     def program(self) -> Program:
@@ -86,47 +87,48 @@ class ClassicSchedule(TextInNotebooks):
         return repr(self.schedule)
 
     def iters_of(self, key: StageKey) -> Sequence[IterVar]:
-        """The iteration variables of the block that computes ``key``; :attr:`handed` records them."""
+        """The iteration variables of the block that computes ``key``; :attr:`axes` records them."""
         if not isinstance(key, StageKey):
             raise ScheduleError(f"{key!r} is no stage that a primitive made", code="S004", hint="s[tensor].op.axis")
-        if key.name not in self.schedule.state.tree.blocks and key in self._moved:  # tensorized
-            known = {n: axis for axis, (of, n) in self.handed.items() if of is key and isinstance(axis, IterVar)}
-            return [known[n] for n in sorted(known)]
-        found = self.schedule.state.block(key.name).iters
-        self.handed.update({it: (key, n) for n, it in enumerate(found)})
-        return found
+        stage = self._identity(key)
+        if key.name not in self.schedule.state.tree.blocks and stage in self._moved:  # tensorized
+            return self.axes.handed_variables(stage)
+        return self.axes.hand_variables(stage, self.schedule.state.block(self._block_of(stage)))
 
     def _save(self) -> Callable[[], None]:
         """A function that restores the present state."""
-        kept, moved, attached, loops = (
-            self.schedule.copy(),
-            dict(self._moved),
-            dict(self.attached),
-            dict(self._axis_loops),
-        )
+        kept, moved, attached, axes = self.schedule.copy(), dict(self._moved), dict(self.attached), self.axes.save()
 
         def back() -> None:
             self.schedule.__dict__.update(kept.copy().__dict__)
-            self._moved, self.attached, self._axis_loops = dict(moved), dict(attached), dict(loops)
+            self._moved, self.attached = dict(moved), dict(attached)
+            axes()
 
         return back
 
     def _restart(self) -> None:
         """Return to the state without declarations."""
         self.schedule.__dict__.update(self._initial.copy().__dict__)
-        self._moved, self.attached, self._axis_loops = {}, {}, {}
+        self._moved, self.attached = {}, {}
+        self.axes.forget()
         for name in self.schedule.state.tree.blocks:
             self._remember(BlockRef(name))
 
     def _block_of(self, stage: StageKey | str) -> BlockRef:
         """The block that computes a stage now."""
-        return BlockRef(self._moved.get(stage, stage if isinstance(stage, str) else stage.name))
+        whole = stage.whole if isinstance(stage, StageKey) else stage
+        return BlockRef(self._moved.get(whole, stage if isinstance(stage, str) else stage.name))
 
     def _place_in_program(self, stage: Any) -> int | None:
         """The position of the block of ``stage``; None if there is no such block."""
         tree = self.schedule.state.tree
         found = tree.blocks.get(self._block_of(stage).name) if stage is not None else None
         return None if found is None else tree.position[found]
+
+    def _may_be_placed(self, stage: Any) -> bool:
+        """Whether ``stage`` is computed in no loop of another stage yet, but could be."""
+        block = self._block_of(stage)
+        return block not in self.attached and is_movable(self.schedule, self._save, block)
 
     def _becomes_legal(self, wish: Wish) -> bool:
         """Whether a refused ``compute_at`` is legal once the stages between are inlined, or placed in the same loop."""
@@ -135,17 +137,7 @@ class ClassicSchedule(TextInNotebooks):
 
     def _remember(self, block: BlockRef) -> None:
         """Note which loop runs over which variable of ``block``, which just got these loops."""
-        state = self.schedule.state
-        found = state.block(block)
-        for loop in self._loops_of(block):
-            driven = uses(found, state.loop(loop))
-            if len(driven) == 1:
-                self._axis_loops[block.name, driven[0]] = loop
-
-    def _axis_loop(self, block: BlockRef, position: int) -> LoopRef | None:
-        """The loop over the variable at ``position``, unless it was split or fused."""
-        found = self._axis_loops.get((block.name, position))
-        return found if found is not None and found.var in self.schedule.state.tree.loops else None
+        self.axes.remember(block, self._loops_of(block))
 
     def _loops_of(self, block: BlockRef) -> list[LoopRef]:
         """The stage's own loops, outermost first: those inside the loop at which it is computed."""
@@ -162,16 +154,25 @@ class ClassicSchedule(TextInNotebooks):
         return Stage(self, origin, axes, key)
 
     def _identity(self, key: Any) -> StageKey | str:
-        """The key that represents the stage of ``key``. All outputs of an operation, and the operation itself, share
-        one key."""
+        """The key that represents the stage of ``key``. All outputs of an operation, the operation itself, and all
+        keys of one block share one key."""
         if isinstance(key, StageKey):
-            return key
+            return self._stage_of(self._block_of(key).name, key.whole)
         try:
             return self._origin.block_name(key)
         except KeyError:
             raise ScheduleError(
                 f"'{key}' is not computed by this program", code="S002", hint="placeholders have no stage"
             ) from None
+
+    def _stage_of(self, block: str, key: StageKey) -> StageKey | str:
+        """What represents the stage that ``block`` computes, of which ``key`` is a key."""
+        for stage, name in self._moved.items():
+            if name == block:
+                return stage
+        known = (k.whole for k in self.wishes.keys if k.name == block and k.whole not in self._moved)
+        original = block in self._initial.state.tree.blocks and block not in self._moved
+        return next(known, block if original else key)
 
     @_declared
     def cache_read(self, key: Any, scope: str, readers: Any) -> StageKey:
@@ -212,7 +213,7 @@ class ClassicSchedule(TextInNotebooks):
         copying = self.schedule.cache_write(computing, first, scope, others, preserve_unit_loops=True)
         self._remember(copying)
         self._moved[self._identity(keys[0])] = copying.name
-        made = [StageKey(self, computing.name, n) for n in positions]
+        made = keys_of(self, computing.name, positions)
         return made if isinstance(key, (list, tuple)) else made[0]
 
     @_declared
@@ -222,26 +223,28 @@ class ClassicSchedule(TextInNotebooks):
         A list of stages (which are one block) for a reduction of several values at once.
         """
         stage = self[key]
-        alone = stage.block not in self.attached
-        step = any(it.kind == IterVar.ORDERED for it in self.schedule.state.block(stage.block).iters)
-        # Partial results of a step of a recurrence stay in the loop over the steps, but get the other loops themselves.
-        shared = not (alone and step)
-        partial = self.schedule.rfactor(stage.loop(axis), factor_axis, reassociate, share_loops=shared).name
-        self._remember(BlockRef(partial))
-        if alone and shared:
-            with suppress(ScheduleError):  # what a step of a recurrence reads stays in the loop over the steps
-                self._place(BlockRef(partial), None)
-        made = [StageKey(self, partial, n) for n in range(len(self.schedule.state.block(partial).writes))]
+        block, loop, undo = stage.block, stage.loop(axis), self._save()
+        partial = self.schedule.rfactor(loop, factor_axis, reassociate, share_loops=True)
+        try:
+            self._place(partial, None)
+        except ScheduleError:  # partial results of a step of a recurrence stay in the loop over the steps
+            undo()
+            partial = self.schedule.rfactor(loop, factor_axis, reassociate, share_loops=False)
+            if block in self.attached:
+                self.attached[partial] = self.attached[block]
+            self._remember(partial)
+        self._remember(block)
+        made = keys_of(self, partial.name, range(len(self.schedule.state.block(partial).writes)))
         return made if len(made) > 1 else made[0]
 
     def _renamed(
-        self, stage: StageKey | str, old: BlockRef, new: BlockRef, loops: Mapping[int, LoopRef | None]
+        self, stage: StageKey | str, old: BlockRef, new: BlockRef, loops: Mapping[Label, LoopRef | None]
     ) -> None:
         """Note that ``new`` computes a stage in the place of ``old``; ``loops`` are those of its variables."""
         self._moved[stage] = new.name
         if old in self.attached:
             self.attached[new] = self.attached.pop(old)
-        self._axis_loops.update({(new.name, n): loop for n, loop in loops.items() if loop is not None})
+        self.axes.renamed(new, loops)
 
     def _place(self, block: BlockRef, loop: LoopRef | None) -> None:
         """Compute a block at ``loop``, or at the root."""
@@ -267,7 +270,7 @@ class ClassicSchedule(TextInNotebooks):
             if name not in ends:
                 pending += [b.name for b in self.schedule.get_producers(name)]
         order = [n for n in self.schedule.state.tree.blocks if n in found]
-        return Group(self, [BlockRef(n) for n in order])
+        return Group([self[StageKey(self, n)] for n in order])
 
     def buffer_name(self, key: Any) -> str:
         """The name of the buffer that holds ``key``."""
@@ -287,23 +290,6 @@ class ClassicSchedule(TextInNotebooks):
         except ScheduleError:
             return False
         return True
-
-
-class Group:
-    """Stages that are placed together: producers before consumers."""
-
-    def __init__(self, owner: ClassicSchedule, blocks: Sequence[BlockRef]) -> None:
-        self._owner, self.blocks = owner, blocks
-
-    def compute_at(self, parent: Stage, axis: Any) -> None:
-        """Compute every stage of the group in a loop of ``parent``; the last stage is moved first."""
-        for block in reversed(self.blocks):
-            self._owner[StageKey(self._owner, block.name)].compute_at(parent, axis)
-
-    def compute_root(self) -> None:
-        """Compute every stage completely before its consumers."""
-        for block in self.blocks:
-            self._owner[StageKey(self._owner, block.name)].compute_root()
 
 
 class Stage:
@@ -332,10 +318,7 @@ class Stage:
         """The stage's own loops, outermost first: those inside the loop at which it is computed."""
         self.owner.schedule.get_loops(self.block)  # so that a trace knows them
         found = self.owner._loops_of(self.block)
-        for n, _ in enumerate(self.owner.schedule.state.block(self.block).iters):
-            loop = self.owner._axis_loop(self.block, n)
-            if loop in found and loop is not None:
-                self.owner.handed[loop] = (self.identity, n)
+        self.owner.axes.hand(self.identity, self.block, found)
         return found
 
     @property
@@ -347,42 +330,49 @@ class Stage:
         """The present loop over ``axis``. Refuses if there is none, or if it was split or fused."""
         if isinstance(axis, LoopRef):
             return self._present(axis)
-        position, name = self._position(axis), axis_name(axis)
-        if position is None:
-            raise ScheduleError(f"'{name}' is not an axis of '{self.block.name}'", code="S002")
-        own, known = self.axis, self.owner._axis_loop(self.block, position)
+        label, name, axes = self._label(axis), axis_name(axis), self.owner.axes
+        block = self.owner.schedule.state.block(self.block)
+        own, known = self.axis, axes.loop(self.block, label)
         if known is not None:
             return known
-        found = [x for x in own if position in self._driven(x)]
+        labels = axes.labels(block)
+        found = [x for x in own if label in labels and labels.index(label) in self._driven(x)]
+        if label not in labels and not (label is not None and axes.transformed(block)):
+            raise ScheduleError(f"'{name}' is not an axis of '{block.name}'", code="S002")
         if len(found) != 1 or len(self._driven(found[0])) != 1:
-            what = "has one value here, and no loop" if not found else "was split or fused"
+            gone = label in labels and not found
+            what = "has one value here, and no loop" if gone else "was split or fused"
             raise ScheduleError(
-                f"axis '{name}' of '{self.block.name}' {what}",
+                f"axis '{name}' of '{block.name}' {what}",
                 code="S003",
                 hint="use the loops that split and fuse returned, or stage.axis",
             )
         return found[0]
 
-    def _position(self, axis: Any) -> int | None:
-        """The position of ``axis`` among the variables of the stage's block."""
+    def _label(self, axis: Any) -> Label | None:
+        """How the variable of ``axis`` is known among those of the stage; None if the stage has no such axis."""
         block = self.owner.schedule.state.block(self.block)
         axis = axis.plain if isinstance(axis, BoundedAxis) else axis
+        for it, label in zip(block.iters, self.owner.axes.labels(block), strict=True):
+            if it is axis:
+                return label
         position = next((n for n, a in enumerate(self._axes) if a is axis), None)
-        if position is None:
-            position = next((n for n, it in enumerate(block.iters) if it is axis), None)
-        if position is None and isinstance(axis, IterVar) and self.owner.handed.get(axis, (None,))[0] is self.identity:
-            position = self.owner.handed[axis][1]
-        known = position is not None and self.owner._axis_loop(self.block, position) is not None
-        return position if position is not None and (known or position < len(block.iters)) else None
+        if position is not None or not isinstance(axis, IterVar):
+            return position
+        known = self.owner.axes.known(axis, self.identity)
+        return known[1] if known is not None and known[0] == self.identity else None
 
     def _present(self, loop: LoopRef) -> LoopRef:
-        """The loop that ``loop`` stands for after declarations were applied anew."""
-        found = self.owner.wishes.current(loop)
-        if found.var not in self.owner.schedule.state.tree.loops and loop in self.owner.handed:
-            stage, position = self.owner.handed[loop]
-            block = self.owner._block_of(stage)
-            self.owner.schedule.get_loops(block)
-            found = self.owner._axis_loop(block, position) or found
+        """The loop that ``loop`` stands for after declarations were applied anew, or after its variable got another
+        loop."""
+        found, axes = self.owner.wishes.current(loop), self.owner.axes
+        given = None if axes.is_around(found, self.block) else axes.known(loop, self.identity)
+        if given is not None:
+            block = self.owner._block_of(cast(Any, given[0]))
+            own = axes.loop(block, given[1])
+            if own is not None or found.var not in self.owner.schedule.state.tree.loops:
+                self.owner.schedule.get_loops(block)  # so that a trace knows it; refuses blocks that are no more
+            found = own or found
         return found
 
     def _driven(self, loop: LoopRef) -> list[int]:
@@ -474,7 +464,10 @@ class Stage:
     @_declared
     def compute_root(self) -> None:
         """Compute the whole stage before its first reader; this undoes ``compute_at``."""
+        undo = self.owner._save() if self.block not in self.owner.attached else None
         self.owner._place(self.block, None)
+        if undo is not None:  # it is complete already, and keeps its loops
+            undo()
 
     @_declared
     def set_scope(self, scope: str) -> None:
@@ -501,8 +494,9 @@ class Stage:
     def _dimension(self, axis: Any) -> int:
         """The dimension of the stage's result that is indexed by ``axis``."""
         block = self.owner.schedule.state.block(self.block)
-        position = self._position(axis)
-        if position is None and isinstance(axis, LoopRef):
+        labels, label = self.owner.axes.labels(block), None if isinstance(axis, LoopRef) else self._label(axis)
+        position = labels.index(label) if label in labels else None
+        if isinstance(axis, LoopRef):
             driven = self._driven(self._present(axis))
             position = driven[0] if len(driven) == 1 else None
         starts = [start for start, _ in block.writes[0].ranges]
@@ -566,8 +560,13 @@ class Stage:
     @_declared
     def transform_layout(self, index_map: Any, pad: float | None = None) -> None:
         """Store what the stage computes in another layout."""
-        name = self.owner.schedule.state.block(self.block).writes[0].buffer.name
-        self.owner.schedule.transform_layout(self.block, name, index_map, pad)
+        owner, before = self.owner, self.owner.schedule.state.block(self.block)
+        buffer = before.writes[0].buffer
+        given = IndexMap.of(index_map, len(buffer.shape))
+        owner.schedule.transform_layout(self.block, buffer.name, given, pad)
+        if owner.schedule.state.block(self.block).iters != before.iters:
+            owner.axes.laid_out(before, given)
+            owner._remember(self.block)
 
     @_declared
     def pad_einsum(self, padding: Sequence[int]) -> list[StageKey]:
@@ -581,8 +580,8 @@ class Stage:
         block, owner = self.block, self.owner
         if isinstance(self.identity, StageKey) and self.identity.name == block.name:
             owner.iters_of(self.identity)
-        count = len(owner.schedule.state.block(block).iters)
-        loops = {n: owner._axis_loop(block, n) for n in range(count)}
+        labels = owner.axes.labels(owner.schedule.state.block(block))
+        loops = {label: owner.axes.loop(block, label) for label in labels}
         made = owner.schedule.tensorize(self.loop(axis), intrinsic)
         owner._renamed(self.identity, block, made, loops)
         return made

@@ -1,14 +1,19 @@
 """Declarations of the classic notation, in any order.
 
-Each declaration is applied at once. Where it is refused, or where it would drop loops that were declared for a stage
-before the stage was placed, all declarations are applied anew in the order in which they do not disturb each other:
+Each declaration is applied at once. Where it is refused, where it would drop loops that were declared for a stage
+before the stage was placed, where it would move other stages with the loops at which they are, or where it makes a
+stage after others were placed or got loops, all declarations are applied anew in the order in which they do not disturb
+each other:
 
 1. those that make stages (``cache_read``, ``cache_write``, ``rfactor`` …), each after the splits whose loops it names;
 2. ``compute_inline``;
-3. stage by stage, consumers before producers: first where the stage is computed, then its loops, in their order.
+3. stage by stage, consumers before producers: first where the stage is computed, then whether its values are kept
+   across iterations, then its loops, in their order;
+4. what is prefetched in these loops.
 
-If a declaration is refused in that order as well, the schedule is unchanged and the first refusal is raised. A
-``compute_at`` that becomes legal once the stages in between are inlined or placed waits for these declarations.
+If a declaration is refused in that order as well, the schedule is unchanged and the first refusal is raised. So it is
+if a declaration would drop others. A ``compute_at`` that becomes legal once the stages in between are inlined or placed
+waits for these declarations, and what needs a stage inside a loop (``rolling_buffer`` …) waits for ``compute_at``.
 
 References that were returned before stay valid: :meth:`Wishes.current` finds the loop that a reference stands for now.
 """
@@ -27,7 +32,16 @@ from weft.support.errors import ScheduleError
 MAKING: Final = ("cache_read", "cache_write", "rfactor", "pad_einsum", "transform_layout", "set_scope")
 """Declarations that make stages, or change buffers that other stages use."""
 PLACING: Final = ("compute_at", "compute_root")
-_LOOPS: Final = ("split", "tile", "fuse", "normalize", "reorder", "parallel", "vectorize", "unroll", "bind", "pragma")
+_LOOPS: Final = (
+    *("split", "tile", "fuse", "normalize", "reorder"),
+    *("parallel", "vectorize", "unroll", "bind", "pragma", "prefetch"),
+)
+_KEEPING: Final = ("rolling_buffer",)
+"""Declarations about a stage that is placed, which come before its loops."""
+_FETCHING: Final = ("prefetch",)
+"""Declarations about all stages in a loop."""
+_INSIDE: Final = (*_KEEPING, "set_store_predicate", "double_buffer")
+"""Declarations that are refused (S025) until the stage is inside a loop."""
 
 
 class Renamed(Protocol):
@@ -49,6 +63,8 @@ class Hooks:
     """The position of the block of a stage; None if there is no such block any more."""
     becomes_legal: Callable[[Wish], bool]
     """Whether a refused ``compute_at`` is legal once the stages between are inlined, or placed in the same loop."""
+    may_be_placed: Callable[[Any], bool]
+    """Whether a stage is computed in no loop of another stage yet, but could be."""
 
 
 @dataclass(eq=False)
@@ -62,6 +78,11 @@ class Wish:
     run: Callable[[], Any]
     result: Any = None
     """What the caller got."""
+
+    @property
+    def parent(self) -> Hashable:
+        """The stage at one of whose loops it places its own; None for others."""
+        return getattr(self.arguments[0], "identity", None) if self.method == "compute_at" and self.arguments else None
 
     def loops(self) -> Iterator[LoopRef]:
         """The loops among its arguments."""
@@ -82,6 +103,8 @@ class Wishes:
         self._running = False
         self._alias: dict[LoopRef, LoopRef] = {}
         self._applied = 0
+        self._refused: tuple[Wish, ScheduleError] | None = None
+        """The declaration that was refused when all were applied anew, and the refusal."""
 
     def current(self, loop: LoopRef) -> LoopRef:
         """The loop that ``loop``, which a declaration returned, stands for now."""
@@ -91,6 +114,11 @@ class Wishes:
     def stages(self) -> set[Hashable]:
         """The stages about which something was declared."""
         return {w.stage for w in self._log}
+
+    @property
+    def keys(self) -> Iterator[Any]:
+        """The keys of stages that declarations made, in their order."""
+        return (key for w in self._log for key in _keys(w.result) if key.name)
 
     @property
     def waiting(self) -> list[Hashable]:
@@ -110,7 +138,11 @@ class Wishes:
         restore = self._saved()
         self._running = True
         try:
-            if mixed or not (self._drops_loops(wish) and self._resolved([*self._applied_log(), wish])):
+            disturbs = not mixed and self._disturbs(wish)
+            if not (disturbs and self._resolved([*self._applied_log(), wish])):
+                if disturbs and wish.method == "compute_at" and self._refused and self._refused[0] is not wish:
+                    restore()
+                    raise self._refused[1]
                 self._apply(wish, restore, mixed)
             self._log.append(wish)
             count = None
@@ -135,10 +167,16 @@ class Wishes:
             if self._resolved([*self._applied_log(), wish]):
                 return
             restore()
-            if refusal.code == "S022" and wish.stage is not None and self._hooks.becomes_legal(wish):
+            if self._may_wait(wish, refusal):
                 self._waiting[wish] = refusal
                 return
             raise
+
+    def _may_wait(self, wish: Wish, refusal: ScheduleError) -> bool:
+        """Whether later declarations may make ``wish`` legal."""
+        if wish.method in _INSIDE:
+            return refusal.code == "S025" and self._hooks.may_be_placed(wish.stage)
+        return refusal.code == "S022" and wish.stage is not None and self._hooks.becomes_legal(wish)
 
     def _applied_log(self) -> list[Wish]:
         """The declarations that do not wait."""
@@ -156,12 +194,38 @@ class Wishes:
             restore()
             try:
                 waiting.run()
-            except ScheduleError:
+            except ScheduleError as refusal:
+                if waiting.method in _INSIDE:  # the stage may be inside a loop now, and refused for another reason
+                    self._waiting[waiting] = refusal
                 return restore()
         del self._waiting[waiting]
 
-    def _drops_loops(self, wish: Wish) -> bool:
-        return wish.method == "compute_at" and any(w.stage == wish.stage and w.method in _LOOPS for w in self._log)
+    def _disturbs(self, wish: Wish) -> bool:
+        """Whether ``wish``, applied to the loops as they are, would drop declarations, or would not let them be about
+        the stages that they name."""
+        if wish.method in MAKING and wish.method != "set_scope":
+            needed = self._makers(wish)
+            return any(w.method in (*_LOOPS, *PLACING) and w not in needed for w in self._log)
+        applied = self._applied_log()
+        own = [w.method for w in applied if w.stage == wish.stage]
+        if wish.method == "compute_root":
+            return "compute_at" in own
+        if wish.method not in ("compute_at", "reorder", "tile"):
+            return False
+        inside = any(w.parent == wish.stage for w in applied)  # stages at its loops
+        return inside or (wish.method == "compute_at" and any(method in _LOOPS for method in own))
+
+    def _makers(self, wish: Wish) -> set[Wish]:
+        """The declarations that made the loops that ``wish`` names, and so on."""
+        makers = {ref: w for w in self._log for ref in _flat(w.result) if isinstance(ref, LoopRef)}
+        found: set[Wish] = set()
+        pending = list(wish.loops())
+        while pending:
+            maker = makers.get(pending.pop())
+            if maker is not None and maker not in found:
+                found.add(maker)
+                pending += maker.loops()
+        return found
 
     def _changes(self) -> int:
         return sum(not PRIMITIVES[i.name].looks_up for i in self._schedule.trace.instructions)
@@ -181,16 +245,19 @@ class Wishes:
     def _resolved(self, wishes: Sequence[Wish]) -> bool:
         """Apply ``wishes`` anew in their order. False if one of them is refused; the state is then undefined."""
         self._hooks.restart()
-        self._alias = {}
+        self._alias, self._refused = {}, None
+        for key in list(self.keys):
+            key.name = ""  # until its stage is made again
         newest = wishes[-1]
-        applied = False
-        try:
-            for wish in self._in_order(wishes):
+        applied = newest.method == "compute_root"  # where a stage is computed if nothing else is declared
+        for wish in self._in_order(wishes):
+            try:
                 made = wish.run()
-                applied = applied or wish is newest
-                self._link(wish, made)
-        except ScheduleError:
-            return False
+            except ScheduleError as refusal:
+                self._refused = wish, refusal
+                return False
+            applied = applied or wish is newest
+            self._link(wish, made)
         return applied
 
     def _link(self, wish: Wish, made: Any) -> None:
@@ -229,7 +296,10 @@ class Wishes:
             own = [w for w in rest if w.stage is stages[n] or w.stage == stages[n]]
             placing = [w for w in own if w.method in PLACING][-1:]
             yield from (w for w in placing if w.method == "compute_at")
-            yield from (w for w in own if w.method not in PLACING)
+            yield from (w for w in own if w.method in _KEEPING)
+            yield from (w for w in own if w.method not in (*PLACING, *_KEEPING, *_FETCHING))
+        placed = [w for w in rest if places[w.stage] is not None]
+        yield from (w for w in placed if w.method in _FETCHING)
 
 
 def _keys(value: Any) -> list[Renamed]:
