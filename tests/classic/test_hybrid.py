@@ -342,6 +342,105 @@ def test_defaults_and_numbers_are_constants() -> None:
         power(x, -1)
 
 
+@te.hybrid.script
+def taken(a, at):
+    b = output_tensor(at.shape, a.dtype)
+    for i in range(at.shape[0]):
+        b[i] = a[at[i]] + (a[at[i] + 1] if at[i] > 0 else 0.0)
+    return b
+
+
+@te.hybrid.script
+def put(a, at):
+    b = output_tensor(a.shape, a.dtype)
+    for i in parallel(a.shape[0]):
+        b[i] = 0.0
+    for i in range(at.shape[0]):
+        b[at[i]] += 2.0
+    return b
+
+
+@te.hybrid.script
+def moved_place(a, at):
+    """A condition that held before the variable changed says nothing afterwards."""
+    b = output_tensor(at.shape, a.dtype)
+    for i in range(at.shape[0]):
+        place = at[i]
+        b[i] = -1.0
+        if 0 <= place < a.shape[0]:
+            place += 1
+            b[i] = a[place]
+    return b
+
+
+@te.hybrid.script
+def moving_limit(a, at):
+    """Nor does the limit of a loop, which is taken when it begins."""
+    b = output_tensor(at.shape, a.dtype)
+    limit = at[0]
+    for i in range(at.shape[0]):
+        b[i] = 0.0
+    for i in range(limit):
+        if i < 6:
+            limit -= 1
+            if limit >= 0:
+                b[limit] = a[i]
+    return b
+
+
+@te.hybrid.script
+def squares(a, at):
+    b = output_tensor(at.shape, a.dtype)
+    for i in range(at.shape[0]):
+        b[i] = a[i * i]
+    return b
+
+
+def get(a: Any, i: int) -> Any:
+    return a[i] if 0 <= i < len(a) else np.float32(0)
+
+
+def _put(a: Any, at: Any) -> Any:
+    b = np.zeros_like(a)
+    for i in at:
+        if 0 <= i < len(a):
+            b[i] += 2
+    return b
+
+
+def _moving_limit(a: Any, at: Any) -> Any:
+    b, limit = np.zeros(len(at), np.float32), int(at[0])
+    for i in range(min(limit, 6)):
+        limit -= 1
+        if 0 <= limit < len(b):
+            b[limit] = get(a, i)
+    return b
+
+
+DECIDED_BY_DATA = {
+    taken: lambda a, at: [get(a, i) + (get(a, i + 1) if i > 0 else 0) for i in at],
+    put: _put,
+    moved_place: lambda a, at: [get(a, i + 1) if 0 <= i < len(a) else -1 for i in at],
+    moving_limit: _moving_limit,
+    squares: lambda a, at: [get(a, i * i) for i in range(len(at))],
+}
+
+
+@pytest.mark.parametrize("target", ["llvm", "c"])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("fn", DECIDED_BY_DATA, ids=lambda fn: fn.__name__)
+def test_elements_outside_read_as_zero_and_are_not_written(fn: Any, known: bool, target: str) -> None:
+    a = numbers(5)
+    tensors = [te.placeholder((5 if known else te.var("n"),)), te.placeholder((4 if known else te.var("m"),), "int64")]
+    made = fn(*tensors)
+    compiled = weft.build(te.create_schedule(made.op), [*tensors, made], target)
+    for at in ([0, 4, 2, 4], [5, -1, 100, -100], [9, 2**40, -(2**40), 3], [-3, 0, 1, 2]):
+        places = np.array(at, np.int64)
+        wanted = np.array(DECIDED_BY_DATA[fn](a, places), np.float32)
+        np.testing.assert_array_equal(fn(a, places), wanted)  # the interpreter refuses what is outside
+        np.testing.assert_array_equal(compiled(a, places), wanted)
+
+
 def test_sizes_that_leave_the_tensor_are_refused_by_the_call() -> None:
     @te.hybrid.script
     def pairs(a, b):

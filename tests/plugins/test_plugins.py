@@ -19,6 +19,7 @@ from weft import te
 from weft.graph import build
 from weft.graph.nodes import Call, Module, call
 from weft.graph.text import to_text
+from weft.graph.types import TupleType
 from weft.graph.visit import post_order
 from weft.ops.definition import OpDef
 from weft.pipeline import Options, graph_passes, optimize
@@ -260,3 +261,98 @@ def test_reads_of_custom_operators_are_in_bounds(element: Any, code: str | None)
     with pytest.raises(weft.WeftError) as refusal:
         weft.compile(module)
     assert refusal.value.code.startswith(code)
+
+
+def custom(compute: Any, *arguments: Any, infer: Any = None) -> Module:
+    made = OpDef("made_up", (), infer or (lambda attrs, *types: types[0]), lambda attrs, *x: x[0], compute=compute)
+    return Module.of(build.function(list(arguments), call(made, list(arguments))))
+
+
+@pytest.mark.parametrize(
+    ("size", "fits"),
+    [
+        (lambda n, m: n, True),
+        (lambda n, m: n + m - m, True),
+        (lambda n, m: te.max(n, 0), True),
+        (lambda n, m: 4 * n // 4, True),
+        (lambda n, m: n * 2000, False),
+        (lambda n, m: n + 1, False),
+        (lambda n, m: n // 2, False),
+        (lambda n, m: n * n, False),
+        (lambda n, m: te.max(n, 1), False),
+        (lambda n, m: m, False),
+        (lambda n, m: 8, False),
+    ],
+)
+@pytest.mark.parametrize("results", [1, 2])
+def test_results_of_custom_operators_have_the_size_of_their_type(size: Any, fits: bool, results: int) -> None:
+    """The memory of a result is planned by its type, and written by the code of its tensor expression."""
+
+    def compute(attrs: Any, out: Any, x: Any, y: Any) -> Any:
+        made = te.compute((size(x.shape[0], y.shape[0]),), lambda i: te.const(3.0, "float32"), name="made")
+        right = te.compute(x.shape, lambda i: x[i], name="right")
+        return made if results == 1 else (right, made)
+
+    x, y = build.var("x", [build.size("n")]), build.var("y", [build.size("m")])
+    both = None if results == 1 else (lambda attrs, a, b: TupleType((a, a)))
+    module = custom(compute, x, y, infer=both)
+    if not fits:
+        with pytest.raises(UserError, match="'compute' of made_up gives") as refusal:
+            weft.compile(module)
+        assert refusal.value.code == "T091"
+        return
+    for n in (0, 1, 5):
+        found = weft.compile(module)(np.ones(n, np.float32), np.ones(3, np.float32))
+        np.testing.assert_array_equal(found if results == 1 else found[1], np.full(n, 3, np.float32))
+
+
+def test_a_known_size_is_not_an_open_one() -> None:
+    """Whether it is smaller or larger."""
+    x = build.var("x", [build.size("n")])
+    fixed = lambda attrs, out, x: te.compute(x.shape, lambda i: x[i], name="fixed")  # noqa: E731
+    with pytest.raises(UserError) as refusal:
+        weft.compile(custom(fixed, x, infer=lambda attrs, x: x.with_shape((8,))))
+    assert refusal.value.code == "T091"
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [
+        (lambda s, i, x: ((i,), s[i] * 2.0), None),
+        (lambda s, i, x: ((te.max(te.min(te.cast(x[i], "int64"), x.shape[0] - 1), 0),), 1.0), None),
+        (lambda s, i, x: ((te.cast(x[i], "int64"),), 1.0), "T092"),
+        (lambda s, i, x: ((i + 10**8,), 1.0), "T092"),
+        (lambda s, i, x: ((i,), x[i + 1]), "T092"),
+        (lambda s, i, x: ((i,), s[i + 1]), "T092"),
+        (lambda s, i, x: ((i,), 1.0, x[i + 1] > 0.0), "T092"),
+    ],
+)
+def test_steps_of_custom_operators_are_in_bounds(step: Any, code: str | None) -> None:
+    x = build.var("x", [build.size("n")])
+    module = custom(lambda attrs, out, x: te.update(x, out.shape, lambda s, i: step(s, i, x), name="steps"), x)
+    if code is None:
+        weft.compile(module)(np.ones(4, np.float32))
+        return
+    with pytest.raises(UserError) as refusal:
+        weft.compile(module)
+    assert refusal.value.code == code
+
+
+@te.hybrid.script
+def shifted(a: Any, by: Any = 0) -> Any:
+    b = output_tensor(a.shape, a.dtype)  # type: ignore[name-defined]  # noqa: F821  # a name of hybrid functions
+    for i in range(a.shape[0]):
+        b[i] = a[i + by]
+    return b
+
+
+@pytest.mark.parametrize(("by", "code"), [(0, None), (10**8, "T092"), (-1, "T092"), (1, "T092")])
+def test_hybrid_functions_of_custom_operators_are_in_bounds(by: int, code: str | None) -> None:
+    x = build.var("x", [build.size("n")])
+    module = custom(lambda attrs, out, x: shifted(x, by), x)
+    if code is None:
+        np.testing.assert_array_equal(weft.compile(module)(np.arange(4, dtype=np.float32)), np.arange(4))
+        return
+    with pytest.raises(UserError) as refusal:
+        weft.compile(module)
+    assert refusal.value.code in (code, "E209")

@@ -15,6 +15,8 @@ from weft import te
 from weft.expr.evaluate import evaluate
 from weft.support.errors import InputError, UserError
 from weft.tensor_expr.bounds import open_accesses
+from weft.tensor_expr.visit import topological
+from weft.tir import interpret
 
 n, m = te.var("n"), te.var("m")
 OPEN, FIXED = te.placeholder((n,), name="A"), te.placeholder((8,), name="C")
@@ -44,6 +46,52 @@ WRONG = [
 ]
 
 
+def update(f: Callable[..., Any], steps: Any = 4, base: Any = FIXED) -> Any:
+    return te.update(base, (steps,), f, name="U")
+
+
+def inside(i: Any) -> Any:
+    return te.all(i >= 0, i < 8)
+
+
+def summed(value: Callable[[Any], Any], where: Callable[[Any], Any]) -> Any:
+    k = te.reduce_axis((0, 4), "k")
+    return te.sum(value(k.var), axis=k, where=where(k.var))
+
+
+PROVED_STEPS = {
+    "each element": update(lambda s, i: ((i,), s[i] * 2.0), 8),
+    "under a condition": update(lambda s, i: ((i,), 1.0, i < 8), 9),
+    "clamped": update(lambda s, i: ((te.max(te.min(INDICES[i], 7), 0),), 1.0)),
+    "data under a condition": update(
+        lambda s, i: ((INDICES[i],), s[INDICES[i]] + FIXED[INDICES[i]], inside(INDICES[i]))
+    ),
+    "no step": update(lambda s, i: ((i + 100,), 1.0), 0),
+    "a step that never happens": update(lambda s, i: ((i + 100,), 1.0, i > 5)),
+    "a guard that never holds": compute((4,), lambda i: te.if_then_else(i > 5, FIXED[i + 100], 0.0)),
+    "an order": te.order((), 8, 8, lambda a, b: FIXED[a] < FIXED[b]),
+    "an order of some": te.order((), 8, 9, lambda a, b: FIXED[a] < FIXED[b], among=lambda a: a < 8),
+    "an order of data": te.order((), 8, 8, lambda a, b: INDICES[a % 4] < INDICES[b % 4]),
+}
+WRONG_STEPS = {
+    "far": update(lambda s, i: ((i + 10**8,), 1.0)),
+    "below": update(lambda s, i: ((i - 4,), 1.0)),
+    "the last one": update(lambda s, i: ((i + 5,), 1.0)),
+    "under a condition of data": update(lambda s, i: ((i + 10**8,), 1.0, FIXED[i] > 0.0)),
+    "in the value": update(lambda s, i: ((i,), FIXED[i + 10**8])),
+    "in the current value": update(lambda s, i: ((i,), s[i + 8])),
+    "in the condition": update(lambda s, i: ((i,), 1.0, FIXED[i - 100] > 0.0)),
+    "in the place": update(lambda s, i: ((INDICES[i + 4],), 1.0)),
+    "an order of more numbers than there are": te.order((), 9, 8, lambda a, b: FIXED[a % 8] < FIXED[b % 8]),
+    "in an order": te.order((), 8, 8, lambda a, b: FIXED[a + 8] < FIXED[b + 8]),
+    "in an order of some": te.order((), 8, 8, lambda a, b: FIXED[a] < FIXED[b], among=lambda a: FIXED[a - 8] > 0.0),
+    "under a guard": compute((4,), lambda i: te.if_then_else(i < 2, FIXED[i + 10**8], 0.0)),
+    "under a guard of data": compute((4,), lambda i: te.if_then_else(FIXED[i] > 0.0, FIXED[i - 10**8], 0.0)),
+    "otherwise": compute((4,), lambda i: te.if_then_else(i < 2, 0.0, FIXED[i + 8])),
+    "in a sum of some": compute((4,), lambda i: summed(lambda k: FIXED[i + k + 8], lambda k: k < i)),
+}
+
+
 @pytest.mark.parametrize(("shape", "f"), PROVED)
 def test_proved(shape: tuple[Any, ...], f: Callable[[Any], Any]) -> None:
     assert open_accesses([compute(shape, f)]) == []
@@ -53,6 +101,18 @@ def test_proved(shape: tuple[Any, ...], f: Callable[[Any], Any]) -> None:
 def test_refused(shape: tuple[Any, ...], f: Callable[[Any], Any]) -> None:
     with pytest.raises(UserError, match="outside") as refusal:
         te.create_schedule(compute(shape, f).op)
+    assert refusal.value.code == "E209"
+
+
+@pytest.mark.parametrize("name", PROVED_STEPS)
+def test_proved_steps(name: str) -> None:
+    assert open_accesses([PROVED_STEPS[name]]) == []
+
+
+@pytest.mark.parametrize("name", WRONG_STEPS)
+def test_refused_steps(name: str) -> None:
+    with pytest.raises(UserError, match="outside") as refusal:
+        te.create_schedule(WRONG_STEPS[name].op)
     assert refusal.value.code == "E209"
 
 
@@ -70,6 +130,116 @@ def test_checked_at_run_time() -> None:
             with pytest.raises(InputError, match="reads 'A'") as refusal:
                 run(*(np.ones(size, np.float32) for size in sizes))
             assert refusal.value.code == "I004"
+
+
+def test_steps_checked_at_run_time() -> None:
+    """Sizes decide whether steps and accesses under conditions of sizes are inside."""
+    other = te.placeholder((m,), name="E")
+    cases = [
+        ([OPEN], update(lambda s, i: ((i,), 1.0), 4, OPEN), [(4,), (9,)], [(0,), (3,)]),
+        ([OPEN, other], update(lambda s, i: ((i,), other[i]), n, OPEN), [(3, 3), (0, 0), (2, 5)], [(2, 1), (1, 0)]),
+        ([OPEN, other], te.order((), n, n, lambda a, b: other[a] < other[b]), [(3, 3), (0, 0)], [(2, 1)]),
+        ([OPEN, other], te.order((), m, n, lambda a, b: OPEN[a] < OPEN[b]), [(3, 3), (3, 0), (0, 0)], [(2, 3), (0, 1)]),
+        ([OPEN], compute((n,), lambda i: te.if_then_else(n > 3, OPEN[i + n], 0.0)), [(0,), (3,)], [(4,), (9,)]),
+        ([OPEN], compute((n,), lambda i: te.if_then_else(OPEN[i] > 0.0, OPEN[i + n], 0.0)), [(0,)], [(1,), (9,)]),
+    ]
+    for inputs, made, good, bad in cases:
+        run = weft.build(te.create_schedule(made.op), [*inputs, made])
+        for sizes in good:
+            run(*(np.ones(size, np.float32) for size in sizes))
+        for sizes in bad:
+            with pytest.raises(InputError) as refusal:
+                run(*(np.ones(size, np.float32) for size in sizes))
+            assert refusal.value.code == "I004"
+
+
+AT = [np.array(row, np.int64) for row in ([0, 7, 3, 7], [8, -1, 2, 100], [2**40, -(2**40), -(2**62), 2**62])]
+
+
+def element(x: Any, *at: Any) -> Any:
+    """The element of an array at ``at``; 0 outside."""
+    return x[at] if all(0 <= i < size for i, size in zip(at, x.shape, strict=True)) else x.dtype.type(0)
+
+
+def counted(x: Any, at: Any) -> Any:
+    made = x.copy()
+    for i in at:
+        if 0 <= i < len(x):
+            made[i] += 1
+    return made
+
+
+TABLE = te.placeholder((4, 2), "int64", name="T")
+GUARDED: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
+    "data": (compute((4,), lambda i: FIXED[INDICES[i]]), lambda x, at, t: [element(x, a) for a in at]),
+    "data of data": (
+        compute((4,), lambda i: FIXED[TABLE[INDICES[i], i % 2]]),
+        lambda x, at, t: [element(x, element(t, a, i % 2)) for i, a in enumerate(at)],
+    ),
+    "two dimensions": (
+        compute((4,), lambda i: TABLE[INDICES[i], INDICES[3 - i]]),
+        lambda x, at, t: [element(t, a, at[3 - i]) for i, a in enumerate(at)],
+    ),
+    "arithmetic": (compute((4,), lambda i: FIXED[i * i]), lambda x, at, t: [element(x, i * i) for i in range(4)]),
+    "a guard that does not suffice": (
+        compute((4,), lambda i: te.if_then_else(INDICES[i] >= 0, FIXED[INDICES[i] + 1], -1.0)),
+        lambda x, at, t: [element(x, a + 1) if a >= 0 else -1 for a in at],
+    ),
+    "a guard that may hold": (
+        compute((4,), lambda i: te.if_then_else(INDICES[i] > 2, FIXED[i + 5], -1.0)),
+        lambda x, at, t: [element(x, i + 5) if a > 2 else -1 for i, a in enumerate(at)],
+    ),
+    "a sum": (
+        compute((4,), lambda i: summed(lambda k: FIXED[INDICES[i] + k], lambda k: k != 1)),
+        lambda x, at, t: [sum(element(x, a + k) for k in (0, 2, 3)) for a in at],
+    ),
+    "steps": (update(lambda s, i: ((INDICES[i],), s[INDICES[i]] + 1.0)), lambda x, at, t: counted(x, at)),
+    "steps under a condition": (
+        update(lambda s, i: ((INDICES[i],), s[INDICES[i]] + 1.0, i != 1)),
+        lambda x, at, t: counted(x, np.delete(at, 1)),
+    ),
+    "an order": (
+        te.order((), 4, 4, lambda a, b: FIXED[INDICES[a]] < FIXED[INDICES[b]]),
+        lambda x, at, t: np.argsort([element(x, a) for a in at], kind="stable"),
+    ),
+    "an order by keys": (
+        te.order((), 4, 4, lambda a, b: INDICES[TABLE[a, 0]] < INDICES[TABLE[b, 0]],
+                 key=lambda a: te.cast(INDICES[TABLE[a, 0]], "uint64") ^ te.const(2**63, "uint64")),
+        lambda x, at, t: np.argsort([element(at, r) for r in t[:, 0]], kind="stable"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["llvm", "c"])
+@pytest.mark.parametrize("name", GUARDED)
+def test_guarded_where_data_decides(name: str, target: str) -> None:
+    made, reference = GUARDED[name]
+    x = np.arange(1, 9, dtype=np.float32)
+    t = np.array([[3, 90], [-4, 1], [2, 2**50], [0, -(2**50)]])
+    used = [p for p in (FIXED, INDICES, TABLE) if p.op in topological([made])]
+    schedule = te.create_schedule(made.op)
+    program, compiled = schedule.schedule.program, weft.build(schedule, [*used, made], target)
+    for at in AT:
+        arrays = {"C": x, "I": at, "T": t}
+        wanted = reference(x, at, t)
+        given = [arrays[p.name] for p in program.params[:-1]]
+        np.testing.assert_array_equal(interpret.run(program, given)[0], wanted)  # it refuses what is outside
+        np.testing.assert_array_equal(compiled(*(arrays[p.name] for p in used)), wanted)
+
+
+@pytest.mark.parametrize("plan", ["vectorize", "parallel", "unroll"])
+def test_guards_stay_in_schedules(plan: str) -> None:
+    x = te.placeholder((n, 8), name="X")
+    at = te.placeholder((m,), "int32", name="I")
+    made = te.compute((m, 8), lambda i, j: x[at[i], j] + x[at[i] * 2, 7 - j], name="B")
+    schedule = te.create_schedule(made.op)
+    getattr(schedule[made], plan)(made.op.axis[1])
+    f = weft.build(schedule, [x, at, made])
+    for rows in (0, 1, 5):
+        given = np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)
+        places = np.array([0, 1, 4, 5, -1, 2**30, -(2**30)], np.int32)
+        wanted = [[element(given, a, j) + element(given, 2 * a, 7 - j) for j in range(8)] for a in places.tolist()]
+        np.testing.assert_array_equal(f(given, places), np.array(wanted, np.float32))
 
 
 @pytest.mark.parametrize("seed", seeds(20))

@@ -70,8 +70,9 @@ def build(
     (``n``, ``2 * n + 1``) need not be among them; if it is, a call compares it with the shapes.
 
     Raises InputError if an argument is missing or unknown, TargetError for unknown targets. A call raises InputError
-    I004 for sizes at which a tensor would be read out of bounds. Indices that data decides are not checked, nor those
-    under a guard. With ``WEFT_DUMP=DIRECTORY`` every stage is written to files, as for a model.
+    I004 for sizes at which an element outside of a tensor would be read or changed. Where data or a guard decides,
+    elements outside read as 0 and are not changed. With ``WEFT_DUMP=DIRECTORY`` every stage is written to files, as
+    for a model.
     """
     machine = target if isinstance(target, Target) else Target(target)
     made = _with_params(schedule, args, name)

@@ -63,18 +63,19 @@ class HybridFunction:
 
         Raises UserError E140 with the line of the function that cannot be translated, E141 for a parallel loop whose
         iterations are not independent, E206 for memory whose shape depends on data, E209 for an access that is outside
-        of a tensor for all sizes."""
+        of a tensor for all sizes. Where data decides whether an access is outside, elements outside read as 0 and are
+        not written."""
         given = self._bound(args, named)
         if any(isinstance(v, np.ndarray) for v in given.values()):
             return self._interpreted(given)
         inputs = {n: t for n, v in given.items() if (t := _as_tensor(v)) is not None}
         outer = {n: Buffer(n, t.shape, t.dtype) for n, t in inputs.items()}
         first = self._translated(given, outer, lambda n, s, scope, d: Buffer(n, s, d, scope), None)
-        checks = check(first)
+        checks, _ = check(first)
 
         def emit(ins: Sequence[Buffer], outs: Sequence[Buffer], new: Callable[..., Buffer]) -> Stmt:
             own = dict(zip(inputs, ins, strict=True))
-            return self._translated(given, own, new, [outs[i] for i in first.order]).statement
+            return check(self._translated(given, own, new, [outs[i] for i in first.order]))[1]
 
         shapes, dtypes = tuple(b.shape for b in first.results), tuple(b.dtype for b in first.results)
         op = ExternOp(self.__name__, tuple(inputs.values()), shapes, dtypes, emit, tuple(checks), tag=current_tag())

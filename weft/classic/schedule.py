@@ -10,8 +10,8 @@ from weft.lowering.te_to_tir import Stages, te_to_stages
 from weft.schedule.schedule import Schedule
 from weft.schedule.stage_notation import ClassicSchedule
 from weft.support.errors import ScheduleError
-from weft.tensor_expr.bounds import open_accesses
-from weft.tensor_expr.nodes import ComputeOp, ExternOp, Operation, PlaceholderOp, Tensor
+from weft.tensor_expr.bounds import guarded, open_accesses
+from weft.tensor_expr.nodes import ComputeOp, Operation, PlaceholderOp, Tensor
 from weft.tensor_expr.verify import verify
 from weft.tensor_expr.visit import topological
 
@@ -49,8 +49,10 @@ class TensorSchedule(ClassicSchedule):
 
 
 def create_schedule(outputs: Any) -> TensorSchedule:
-    """The schedule that computes ``outputs`` with plain loops. Raises ScheduleError S004 if nothing is computed,
-    UserError (E201 to E209) for tensors that are not well formed or read outside of others."""
+    """The schedule that computes ``outputs`` with plain loops. Where neither a proof nor a check of sizes keeps an
+    access inside of its tensor, the loops have a condition: elements outside read as 0, and changes of them are left
+    out. Raises ScheduleError S004 if nothing is computed, UserError (E201 to E209) for tensors that are not well formed
+    or read or change elements outside of others for all sizes."""
     given = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     tensors: list[Tensor] = []
     for one in given:
@@ -66,14 +68,15 @@ def create_schedule(outputs: Any) -> TensorSchedule:
             )
     tensors = list(dict.fromkeys(tensors))  # several outputs may belong to one operation
     verify(tensors)
-    checks = [(a.condition, a.message) for a in open_accesses(tensors) if a.condition is not None]
+    accesses = open_accesses(tensors)
+    checks = [(a.condition, a.message) for a in accesses if a.condition is not None]
     order = topological(tensors)
-    checks += [c for op in order if isinstance(op, ExternOp) for c in op.checks]
     states = {s.op for op in order for s in getattr(op, "states", ())}
     inputs = [op.output(0) for op in order if isinstance(op, PlaceholderOp) and op not in states]
     if not tensors or all(isinstance(t.op, PlaceholderOp) for t in tensors):
         raise ScheduleError("create_schedule: there is nothing to compute", code="S004", hint="give computed tensors")
-    return TensorSchedule(te_to_stages(tensors[-1].op.name, inputs, tensors), tuple(tensors), checks)
+    stages = te_to_stages(tensors[-1].op.name, inputs, tensors, guarded(accesses))
+    return TensorSchedule(stages, tuple(tensors), checks)
 
 
 def operation_of(key: Any) -> Operation:

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from weft import tensor_expr as te
-from weft.expr.nodes import Const, Expr
+from weft.expr.nodes import Const, Expr, index
+from weft.expr.prove import Facts
+from weft.expr.visit import free_vars
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, Project, Tuple
 from weft.graph.operator import Attrs
 from weft.graph.types import Dim, TensorType, TupleType, Type, dim
@@ -76,24 +78,23 @@ def compute(op: OpDef, attrs: Attrs, result: Type, operands: Sequence[Tensor]) -
     made = op.compute(attrs, result, *operands)
     outputs: tuple[Tensor, ...] = made if isinstance(made, tuple) else (made,)
     wanted = result.fields if isinstance(result, TupleType) else (result,)
-    if len(outputs) != len(wanted) or not all(map(_is_of, outputs, wanted)):
-        raise TypeRelationError(
-            f"'compute' of {op.name} gives {', '.join(map(_type_of, outputs))}, but 'infer' says "
-            f"{', '.join(map(str, wanted))}",
-            code="T091",
-            hint="weft.plugins.check.check_operator tries an operator on its cases",
-        )
+    if len(outputs) != len(wanted) or not all(map(_may_be_of, outputs, wanted)):
+        raise _wrong_type(op, outputs, wanted)
     if OPERATORS.get(op.name) is not op:
-        _check_custom(op, outputs, operands)
+        _check_custom(op, outputs, wanted, operands)
     return outputs
 
 
-def _check_custom(op: OpDef, outputs: tuple[Tensor, ...], operands: Sequence[Tensor]) -> None:
+def _check_custom(op: OpDef, outputs: tuple[Tensor, ...], wanted: Sequence[Type], operands: Sequence[Tensor]) -> None:
     """Check the tensor expression of an operator from outside of the package before code is made of it.
 
-    Raises UserError (E201 to E209) if it is not well formed, TypeRelationError T092 if not all its accesses are proved
-    to be in bounds.
+    The memory of a result is as large as its type says, and code writes as much as the expression computes, so the
+    sizes of both must be equal whatever the sizes of the operands are. Raises TypeRelationError T091 if that is not
+    proved, UserError (E201 to E209) if the expression is not well formed, TypeRelationError T092 if not all its
+    accesses are proved to be in bounds.
     """
+    if not all(map(_is_of, outputs, wanted)):
+        raise _wrong_type(op, outputs, wanted)
     verify(outputs, operands)
     for access in open_accesses(outputs, operands):
         why = "data decides" if access.condition is None else f"that needs {access.condition}"
@@ -104,7 +105,18 @@ def _check_custom(op: OpDef, outputs: tuple[Tensor, ...], operands: Sequence[Ten
         )
 
 
-def _is_of(tensor: Tensor, wanted: Type) -> bool:
+def _wrong_type(op: OpDef, outputs: Sequence[Any], wanted: Sequence[Type]) -> TypeRelationError:
+    return TypeRelationError(
+        f"'compute' of {op.name} gives {', '.join(map(_type_of, outputs))}, but 'infer' says "
+        f"{', '.join(map(str, wanted))}",
+        code="T091",
+        hint="compute tensors of the shape of the second argument; weft.plugins.check.check_operator tries an operator "
+        "on its cases",
+    )
+
+
+def _may_be_of(tensor: Any, wanted: Type) -> bool:
+    """Whether nothing that is known of the types differs."""
     return (
         isinstance(tensor, Tensor)
         and isinstance(wanted, TensorType)
@@ -112,6 +124,16 @@ def _is_of(tensor: Tensor, wanted: Type) -> bool:
         and len(tensor.shape) == wanted.rank
         and all(a == b for a, b in zip(map(dim, tensor.shape), wanted.shape, strict=True) if _known(a) and _known(b))
     )
+
+
+def _is_of(tensor: Tensor, wanted: Type) -> bool:
+    """Whether a tensor that may be of a type has its sizes, for all values of their symbols."""
+    assert isinstance(wanted, TensorType)
+    pairs = [(index(a), index(b)) for a, b in zip(tensor.shape, wanted.shape, strict=True)]
+    facts = Facts()
+    for size in free_vars(*(e for pair in pairs for e in pair)):
+        facts.bind_size(size, 0)
+    return all(facts.equal(a, b) for a, b in pairs)
 
 
 def _known(size: Dim) -> bool:

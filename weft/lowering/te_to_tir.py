@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Const, Expr, Load, Var, minimum
@@ -49,6 +50,7 @@ from weft.tir.visit import buffer_vars, free_vars, map_expr, postorder
 _ONE = Const(1, INDEX)
 _ZERO = Const(0, INDEX)
 _TRUE = Const(True, BOOL)
+Op = TypeVar("Op", bound=Operation)
 
 
 def te_to_tir(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Program:
@@ -70,9 +72,12 @@ class Stages:
     buffers: Mapping[Tensor, str]
 
 
-def te_to_stages(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Stages:
-    """Like :func:`te_to_tir`, for callers that also need the mapping from tensors to buffers."""
-    work = _Lowering(tuple(inputs), tuple(outputs))
+def te_to_stages(
+    name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], guarded: Mapping[Operation, Operation] | None = None
+) -> Stages:
+    """Like :func:`te_to_tir`, for callers that also need the mapping from tensors to buffers. Operations among
+    ``guarded`` are computed as these say."""
+    work = _Lowering(tuple(inputs), tuple(outputs), guarded or {})
     body = work.run()
     params = (*work.input_buffers, *work.output_buffers)
     sizes = _sizes((*params, *work.allocs), body)
@@ -126,6 +131,7 @@ class _Lowering:
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    guarded: Mapping[Operation, Operation]
     names: Names = field(default_factory=lambda: Names(RESERVED))
     block_names: Names = field(default_factory=Names)
     buffers: dict[Tensor, Buffer] = field(default_factory=dict)
@@ -204,10 +210,18 @@ class _Lowering:
             )
         raise InternalError(f"operation '{op.name}' of kind {type(op).__name__} cannot be lowered")
 
+    def _computed(self, op: Op) -> Op:
+        """The operation that says how ``op`` is computed."""
+        found = self.guarded.get(op, op)
+        assert isinstance(found, type(op))
+        return found
+
     # -- compute -----------------------------------------------------------------------------------------------------
 
     def _compute(self, op: ComputeOp, targets: tuple[Buffer, ...], time: IterVar | None = None) -> Stmt:
         """The nest of a compute operation; with ``time``, its first axis runs in the scan loop over that variable."""
+        name = self.blocks[op] = self.block_names.fresh(op.name)
+        op = self._computed(op)
         swap, iters = self._iterations(op, time)
         spatial = tuple(it.var for it in iters[: len(op.axis)])
         annotations = FrozenMap(dict(op.attrs)) if op.attrs else EMPTY
@@ -229,7 +243,6 @@ class _Lowering:
             reads, init = _regions(values), None
             body = seq(*(Store(b, spatial, v) for b, v in zip(targets, values, strict=True)))
         writes = tuple(element(b, spatial) for b in targets)
-        name = self.blocks[op] = self.block_names.fresh(op.name)
         return self._nest(name, iters, reads, writes, body, init, time, annotations)
 
     def _iterations(self, op: ComputeOp, time: IterVar | None) -> tuple[Callable[[Expr], Expr], tuple[IterVar, ...]]:
@@ -337,13 +350,13 @@ class _Lowering:
         out = self._target(op.output())
         self.buffers[op.state] = out
         copy = self._copy(f"{op.name}.base", self.buffers[op.base], out)
-        body = update_loops(op, out, self._swap({}))
+        body = update_loops(self._computed(op), out, self._swap({}))
         return seq(copy, self._steps(op, body, out))
 
     def _order(self, op: OrderOp) -> Stmt:
         out = self._target(op.output())
         made: list[Buffer] = []
-        body = order_loops(op, out, self._swap({}), self._scratch(made))
+        body = order_loops(self._computed(op), out, self._swap({}), self._scratch(made))
         self.allocs += made
         return self._steps(op, body, out, *made)
 

@@ -32,7 +32,8 @@ def update(
     ``fn(state, i, j, …)`` returns ``(at, value)`` or ``(at, value, condition)``: the indices of the element that the
     step changes, its new value (which may read the current value ``state[at]``), and whether the step changes it.
     ``independent`` are positions in ``extents``: no two steps along these axes access the same element, so they may
-    run in parallel. Raises UserError E125 if the parts do not fit ``base``, E206 if data decides the number of steps.
+    run in parallel. A step whose element lies outside of ``base`` because data decides so changes nothing. Raises
+    UserError E125 if the parts do not fit ``base``, E206 if data decides the number of steps.
     """
     steps = [index(e) for e in extents]
     check_sizes(f"the steps of update '{name}'", steps)

@@ -17,9 +17,11 @@ from weft.backends.native import filled, native_call
 from weft.backends.storage import constant_bytes, on_stack
 from weft.expr.intrinsic_table import PREFETCH_LEVELS
 from weft.expr.nodes import Call, Const, Expr, Var
+from weft.expr.visit import loads
 from weft.support.errors import InternalError
 from weft.tir.foreign import foreign_call, is_pointer, pointer_of
 from weft.tir.nodes import Allocate, Barrier, Evaluate, For, If, Let, Seq, Stmt, Store
+from weft.tir.visit import stores
 
 
 @dataclass(slots=True)
@@ -163,6 +165,11 @@ def _for(f: CFunction, s: For, around: Surroundings) -> None:
             f.line("}")
         return
     begin, end = value(f, s.start), value(f, s.start + s.extent)
+    read = {x.source for x in loads(s.start, s.extent)}
+    if not read.isdisjoint(x.buffer for x in stores(s.body)):  # the limit is that of the beginning
+        name = f.number("end")
+        f.line(f"const {f.spelling.scalar(s.var.dtype)} {name} = {end.code};")
+        end = CText(name)
     loop(f, s, begin, end, around)
 
 
