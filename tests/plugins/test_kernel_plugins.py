@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,3 +124,165 @@ def test_the_identity_is_that_of_the_source(tmp_path: Path, monkeypatch: pytest.
     assert identity(loaded("def rule(context, block):\n    return  True\n")) not in (None, first)
     assert identity(loaded("def rule(context, block):\n    return False\n")) == first
     sys.modules.pop("changing_rules", None)
+
+
+RULES_FILE = """
+import functools
+from dataclasses import dataclass, field
+
+import numpy as np
+import helping
+
+FACTOR = 1
+
+
+def make(*numbers):
+    def rule(context, block):
+        return helping.use(context, block, numbers)
+
+    return rule
+
+
+def nested(number):
+    inner = make(number)
+    return lambda context, block: inner(context, block)
+
+
+def plain(context, block, *numbers, **named):
+    return FACTOR == 2 and sorted([2, 1], key=lambda x: x * FACTOR)
+
+
+def by_default(number):
+    def rule(context, block, number=number):
+        return False
+
+    return rule
+
+
+def by_keyword(number):
+    def rule(context, block, *, number=number):
+        return False
+
+    return rule
+
+
+@dataclass
+class Fields:
+    number: object
+    cache: dict = field(default_factory=dict, compare=False)
+
+    def __call__(self, context, block):
+        return False
+
+    def method(self, context, block):
+        return False
+
+
+class Slots:
+    __slots__ = ("number",)
+
+    def __init__(self, number):
+        self.number = number
+
+    def __call__(self, context, block):
+        return False
+
+
+class Attributes:
+    def __init__(self, number):
+        self.number = number
+
+    def __call__(self, context, block):
+        return False
+
+
+FORMS = {
+    "closure": make,
+    "closure of a closure": nested,
+    "default": by_default,
+    "keyword default": by_keyword,
+    "partial": lambda number: functools.partial(plain, 0, 0, number),
+    "partial by name": lambda number: functools.partial(plain, extra=number),
+    "dataclass": Fields,
+    "method": lambda number: Fields(number).method,
+    "slots": Slots,
+    "attributes": Attributes,
+    "wrapped": lambda number: functools.lru_cache(make(number)),
+    "list": lambda number: make([1, (2, {"a": number})]),
+    "array": lambda number: make(np.full(3, number)),
+    "set": lambda number: make(frozenset({"a", "b", "c", number})),
+}
+
+
+def plugin(name, number):
+    import weft
+
+    return weft.Plugin("p", "1", schedule_rules=(weft.plugins.ScheduleRule("rule", FORMS[name](number)),))
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """``made_rules`` with rules of many forms, which calls ``helping``, which imports ``far``, and late ``later``."""
+    (tmp_path / "made_rules.py").write_text(RULES_FILE)
+    (tmp_path / "helping").mkdir()
+    (tmp_path / "helping" / "__init__.py").write_text("from helping.inner import use\n")
+    (tmp_path / "helping" / "inner.py").write_text(
+        "import far\n\n\ndef use(context, block, numbers):\n    from later import more\n    return more(far, numbers)\n"
+    )
+    (tmp_path / "far.py").write_text("VALUE = 1\n")
+    (tmp_path / "later.py").write_text("def more(far, numbers):\n    return False\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name in [n for n in sys.modules if n.partition(".")[0] in ("made_rules", "helping", "far", "later")]:
+        del sys.modules[name]
+
+
+FORM_NAMES = [line.split('"')[1] for line in RULES_FILE.splitlines() if line.startswith('    "')]
+
+
+@pytest.mark.parametrize("name", FORM_NAMES)
+def test_the_identity_is_that_of_the_values(name: str, packages: Path) -> None:
+    """Rules from one source that differ in a number, which no text shows."""
+    rules = __import__("made_rules")
+    found = [identity(rules.plugin(name, number)) for number in (4, -4, 4.0, 4)]
+    assert None not in found and len(set(found)) == 3 and found[0] == found[3]
+
+
+def test_the_identity_is_that_of_the_constants_of_the_module(packages: Path) -> None:
+    """What was set when the module was loaded, by a variable of the environment, for example."""
+    rules = __import__("made_rules")
+    first = identity(rules.plugin("partial", 1))
+    rules.FACTOR = 2
+    assert identity(rules.plugin("partial", 1)) not in (None, first)
+    rules.FACTOR = 1
+    assert identity(rules.plugin("partial", 1)) == first
+
+
+@pytest.mark.parametrize("file", ["helping/inner.py", "far.py", "later.py"])
+def test_the_identity_is_that_of_the_packages_it_uses(file: str, packages: Path) -> None:
+    rules = __import__("made_rules")
+    first = identity(rules.plugin("closure", 1))
+    assert first is not None and identity(rules.plugin("closure", 1)) == first
+    (packages / file).write_text((packages / file).read_text() + "\nMORE = 1\n")
+    assert identity(rules.plugin("closure", 1)) not in (None, first)
+
+
+def test_the_identity_is_the_same_in_all_processes(packages: Path) -> None:
+    code = (
+        "import sys, made_rules; from weft.plugins.identity import identity; import plain_code\n"
+        "for name in made_rules.FORMS: print(name, identity(made_rules.plugin(name, 'x')))\n"
+        "print(identity(plain_code.RULES), identity(plain_code.BACKEND))"
+    )
+    paths = (packages, Path(__file__).parent / "outside", Path(weft.__file__).parent.parent)
+    told = []
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+        told.append(done.stdout)
+    assert told[0] == told[1] and "None" not in told[0]
+
+
+def test_values_that_python_does_not_show_keep_no_kernels(packages: Path) -> None:
+    rules = __import__("made_rules")
+    assert identity(rules.plugin("closure", iter([1, 2]))) is None
