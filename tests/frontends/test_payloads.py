@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +165,9 @@ def test_a_file_that_cannot_be_mapped_is_read(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("external", [False, True], ids=["inside", "external"])
 def test_executables_do_not_need_the_file(external: bool, tmp_path: Path) -> None:
-    """Files of models are written anew in place; what was compiled before goes on with its own weights."""
+    """Files of models are written anew in place and cut; what was compiled before goes on with its own weights."""
     random = np.random.default_rng(0)
-    table = random.standard_normal((50, 32)).astype(np.float32)  # looked up: nothing packs it
+    table = random.standard_normal((500, 32)).astype(np.float32)  # looked up: nothing packs it
     weights = [numpy_helper.from_array(table, "table"), numpy_helper.from_array(table[:32].copy(), "w")]
     x = helper.make_tensor_value_info("x", TensorProto.INT64, ("n",))
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 32))
@@ -178,11 +180,53 @@ def test_executables_do_not_need_the_file(external: bool, tmp_path: Path) -> Non
     executables = [
         weft.compile(path, threads=1, options=weft.Options(jobs=1)),
         weft.compile(path, threads=1, options=weft.Options(jobs=1), specialize_after=2),
+        weft.compile(path, threads=1, options=weft.Options(jobs=1), specialize={"n": [3, 5]}),
     ]
+    modules = [weft.load(path)]
     for file in tmp_path.iterdir():
         with open(file, "r+b") as opened:  # in place: a mapping sees it
             opened.write(bytes(file.stat().st_size))
-    at = np.array([3, 49, 0])
-    for exe in executables if not external else executables[:1]:  # external data stays mapped in a module
-        for _ in range(4):  # the last runs of the second one are specialized
-            np.testing.assert_allclose(exe(at), table[at] @ table[:32], rtol=1e-4, atol=1e-4)
+    check(executables, table)
+    for file in tmp_path.iterdir():
+        os.truncate(file, 0)  # a mapping ends the process
+    executables += [weft.compile(m, threads=1, options=weft.Options(jobs=1)) for m in modules]
+    check(executables, table)
+
+
+def check(executables: list[Any], table: Any) -> None:
+    for rows in (3, 2, 5):
+        at = np.array([3, 499, 0, 77, 100])[:rows]
+        for exe in executables:
+            for _ in range(4):  # the last runs of the second one are specialized
+                np.testing.assert_allclose(exe(at), table[at] @ table[:32], rtol=1e-4, atol=1e-4)
+
+
+def test_a_file_of_tiny_fields_takes_little_memory(tmp_path: Path) -> None:
+    """Two bytes for a field: an object for each of them, kept until the end, took 50 times the size of the file."""
+    large = numpy_helper.from_array(np.ones(1000, np.float32), "w").SerializeToString()
+    weight, count = payloads._tagged(5, large), 100_000
+    tensor = payloads._tagged(5, b"\x78\x01" * count + large)
+    files = {
+        "in the model": b"\x78\x01" * count + payloads._tagged(7, weight),
+        "in the graph": payloads._tagged(7, b"\x78\x01" * count + weight),
+        "empty weights": payloads._tagged(7, b"\x2a\x00" * count + weight),
+        "in a weight": payloads._tagged(7, tensor),
+        "empty payloads": payloads._tagged(7, payloads._tagged(5, b"\x4a\x00" * count + large)),
+        "empty graphs": b"\x3a\x00" * count + payloads._tagged(7, weight),
+    }
+    for name, data in files.items():
+        path = written(tmp_path / "m.onnx", data)
+        read_apart(path)  # what is made once and kept
+        tracemalloc.start()
+        found = read_apart(path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 * len(data), name
+        assert (found is None) == name.startswith(("empty payloads", "empty graphs")), name
+
+
+def test_a_file_of_too_many_fields_is_left_to_protobuf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "m.onnx", model().SerializeToString())
+    assert read_apart(path) is not None
+    monkeypatch.setattr(payloads, "MAX_FIELDS", 10)
+    assert read_apart(path) is None

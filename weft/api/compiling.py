@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.graph.dims import given_sizes
 from weft.graph.nodes import Module
@@ -323,11 +323,7 @@ def _compiled(
     forget_unused()
     for note in report.notes:
         warnings.warn(note, RuntimeWarning, stacklevel=6)  # where compile was called
-    artifact = replace(
-        artifact,
-        constants=tuple(map(own_memory, artifact.constants)),
-        metadata={**artifact.metadata, "graphs": keep.packed()},
-    )
+    artifact = replace(artifact, metadata={**artifact.metadata, "graphs": keep.packed()})
 
     def build(sizes: Mapping[str, int]) -> Artifact:
         fixed = BindSizes(tuple(sizes.items())).run(module)
@@ -335,6 +331,8 @@ def _compiled(
 
     if specialize:
         artifact = specialized(artifact, specialize, build)
+    # Last, because a merge may keep the constants of any of its programs.
+    artifact = replace(artifact, constants=tuple(map(own_memory, artifact.constants)))
     return artifact, report, build
 
 
@@ -376,16 +374,25 @@ class KeepGraphs:
         return base64.b85encode(zlib.compress(plain.encode())).decode()
 
 
+MAX_GRAPH_BYTES: Final = 1 << 28
+"""Most bytes of the texts of graphs in an artifact. Compressed, a few kilobytes might stand for any number."""
+
+
 def kept_graphs(artifact: Artifact) -> dict[str, str]:
-    """The texts that :class:`KeepGraphs` left in the artifact: ``imported`` and ``groups``; empty if there are none."""
+    """The texts that :class:`KeepGraphs` left in the artifact: ``imported`` and ``groups``; empty if there are none.
+    Raises ArtifactError A011 for anything else."""
     packed = artifact.metadata.get("graphs")
     if not isinstance(packed, str):
         return {}
     try:
-        found: dict[str, str] = json.loads(zlib.decompress(base64.b85decode(packed)))
+        unpacked = zlib.decompressobj().decompress(base64.b85decode(packed), MAX_GRAPH_BYTES)
+        found: dict[str, str] = json.loads(unpacked)
+        texts = {stage: found[stage] for stage in ("imported", "groups")}
+        if not all(isinstance(text, str) for text in texts.values()):
+            raise ValueError("a graph is no text")
     except (zlib.error, *MALFORMED) as error:
         raise ArtifactError(f"the graphs in the artifact are malformed ({error})", code="A011") from error
-    return found
+    return texts
 
 
 def kernel_disk_cache() -> DiskCache:

@@ -48,7 +48,8 @@ def load(
     ``seed`` decides the random numbers of nodes without the attribute ``seed``: an integer, or ``"input"``, which gives
     the model another input, ``seed`` (int64, no dimensions), if it has such nodes (docs/semantics.md).
 
-    ``mapped``: large weights of a file stay there and are mapped. The file must not change while the module is used.
+    ``mapped``: large weights of a file and external data stay there and are mapped. The files must not change while the
+    module is used. Otherwise they are read.
 
     ``main`` of the module takes the model's inputs in order, under their names. It has these attributes:
 

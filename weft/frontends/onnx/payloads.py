@@ -29,6 +29,8 @@ _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # in ModelProto, GraphProto, TensorPr
 _BYTES = 2  # the wire type of fields with a length: messages, strings, bytes
 _FIXED = {1: 8, 5: 4}
 _WINDOW, _PIECE = 64 << 10, 8 << 20
+MAX_FIELDS = 1 << 20
+"""A file with more fields (of models, graphs, weights) is left to protobuf: reading them one by one takes seconds."""
 
 
 class _Unusual(Exception):
@@ -52,6 +54,7 @@ class _File:
     def __init__(self, handle: int) -> None:
         self.handle, self.size = handle, os.fstat(handle).st_size
         self._window, self._at = b"", 0
+        self._left = MAX_FIELDS
 
     def read(self, begin: int, end: int) -> bytes:
         pieces = []
@@ -95,10 +98,22 @@ class _File:
                 stop = at + _FIXED[wire]
             else:
                 raise _Unusual
-            if stop > end:
+            self._left -= 1
+            if stop > end or self._left < 0:
                 raise _Unusual
             yield _Field(tag >> 3, wire, begin, at, stop)
             begin = stop
+
+    def only(self, number: int, begin: int, end: int) -> _Field | None:
+        """The field of this number in the message between two positions; None if there is none, or another wire type.
+        Fields are looked at one after the other: a file may consist of millions."""
+        found = None
+        for field in self.fields(begin, end):
+            if field.number == number:
+                if found is not None:
+                    raise _Unusual  # the last one counts
+                found = field
+        return found if found is not None and found.wire == _BYTES else None
 
 
 def read_apart(path: Path, mapped: bool = False) -> tuple[bytes, Mapping[int, Array]] | None:
@@ -121,11 +136,9 @@ def read_apart(path: Path, mapped: bool = False) -> tuple[bytes, Mapping[int, Ar
 
 
 def _message(file: _File) -> tuple[bytes, dict[int, tuple[int, int]]]:
-    fields = list(file.fields(0, file.size))
-    graphs = [f for f in fields if f.number == _GRAPH]
-    if len(graphs) != 1 or graphs[0].wire != _BYTES:
+    graph = file.only(_GRAPH, 0, file.size)
+    if graph is None:
         raise _Unusual
-    (graph,) = graphs
     inner, places = _graph(file, graph)
     before, after = file.read(0, graph.start), file.read(graph.end, file.size)
     return before + _tagged(_GRAPH, inner) + after, places
@@ -140,11 +153,11 @@ def _graph(file: _File, graph: _Field) -> tuple[bytes, dict[int, tuple[int, int]
         if field.number != _INITIALIZER:
             continue
         if field.end - field.begin >= MIN_LARGE_BYTES:
-            raw = [f for f in file.fields(field.begin, field.end) if f.number == _RAW_DATA]
-            if len(raw) == 1 and raw[0].wire == _BYTES and raw[0].end - raw[0].begin >= MIN_LARGE_BYTES:
-                rest = file.read(field.begin, raw[0].start) + file.read(raw[0].end, field.end)
+            raw = file.only(_RAW_DATA, field.begin, field.end)
+            if raw is not None and raw.end - raw.begin >= MIN_LARGE_BYTES:
+                rest = file.read(field.begin, raw.start) + file.read(raw.end, field.end)
                 pieces += (file.read(kept, field.start), _tagged(_INITIALIZER, rest))
-                places[count] = raw[0].begin, raw[0].end
+                places[count] = raw.begin, raw.end
                 kept = field.end
         count += 1
     pieces.append(file.read(kept, graph.end))

@@ -31,12 +31,14 @@ class ModelFolder:
 
     path: Path
     roots: tuple[Path, ...]
+    mapped: bool = False
+    """Whether external data may stay in its files, which must then not change while it is used."""
 
     @staticmethod
-    def of(model: Path) -> ModelFolder:
+    def of(model: Path, mapped: bool = False) -> ModelFolder:
         """The folder of a model that can be read."""
         path = model.absolute().parent
-        return ModelFolder(path, (path.resolve(), model.resolve().parent))
+        return ModelFolder(path, (path.resolve(), model.resolve().parent), mapped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def onnx_package() -> ModuleType:
 
 def read(model: Any, name: str | None = None, mapped: bool = False) -> ParsedModel:
     """``model`` (a path, the bytes of a file, or a ModelProto) parsed and checked as a whole. ``mapped``: large weights
-    may stay in the file, which must then not change while they are used.
+    may stay in the file, or in files of external data, which must then not change while they are used.
 
     Raises ModelError if there is no such file, or it is truncated, corrupt or not an ONNX model.
     """
@@ -72,7 +74,7 @@ def read(model: Any, name: str | None = None, mapped: bool = False) -> ParsedMod
     if isinstance(model, (str, Path)):
         path = Path(model)
         data, payloads = _contents(path, mapped)
-        name, folder = name or path.name, ModelFolder.of(path)
+        name, folder = name or path.name, ModelFolder.of(path, mapped)
         proto = _parse(onnx, data, name)
     elif isinstance(model, (bytes, bytearray, memoryview)):
         name = name or "model"

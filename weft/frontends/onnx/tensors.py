@@ -59,8 +59,9 @@ def dtype_named(name: str) -> DType:
 def to_array(tensor: Any, folder: ModelFolder | None = None, payload: Array | None = None) -> Array:
     """The values of a TensorProto, without a copy where it stores raw bytes.
 
-    ``payload`` are its raw bytes if they were removed from it; ``folder`` may contain external data. Raises Malformed
-    if shape and data do not fit, or if external data is missing or outside the folder; Unsupported for segments.
+    ``payload`` are its raw bytes if they were removed from it; ``folder`` may contain external data, which is mapped
+    or read as the folder says. Raises Malformed if shape and data do not fit, or if external data is missing or outside
+    the folder; Unsupported for segments.
     """
     dtype = dtype_of(tensor.data_type)
     shape = tuple(int(d) for d in tensor.dims)
@@ -151,7 +152,11 @@ def _external(tensor: Any, folder: ModelFolder | None) -> Any:
         length = size - offset if asked is None else asked
         if offset < 0 or length < 0 or offset + length > size:
             raise Malformed(f"the tensor '{tensor.name}' lies beyond the end of '{location}' ({size:,} bytes)")
-        return np.memmap(path, np.uint8, "r", offset, (length,)) if length else b""
+        if not length:
+            return b""
+        if folder.mapped:
+            return np.memmap(path, np.uint8, "r", offset, (length,))
+        return np.fromfile(path, np.uint8, length, offset=offset)
     except (OSError, ValueError):  # ValueError: the file shrank
         raise Malformed(
             f"the tensor '{tensor.name}' lies in '{location}', which cannot be read: it belongs beside the model"
