@@ -11,6 +11,8 @@
 
 typedef enum output_state { OUTPUT_UNKNOWN, OUTPUT_GIVEN, OUTPUT_OWNED } output_state;
 
+enum { COPY_PIECE = 16 << 20 }; /* bytes that are copied in few milliseconds */
+
 static _Alignas(WEFT_ALIGN) char nothing[WEFT_ALIGN]; /* the address of empty tensors */
 
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
@@ -315,16 +317,37 @@ WEFT_INLINE int32_t call(run *r, const instruction *i, int64_t at) {
     return WEFT_ERROR_KERNEL;
 }
 
+/* Ensures that a buffer has memory that a copy may change. Values never change, but for a tensor that was just made: others
+ * may show memory of the caller, or be in other values too. */
+static int32_t need_target(run *r, int32_t buffer, int64_t at) {
+    int32_t status = weft_need_buffer(r, buffer, at);
+    if (!status && r->f->objects[buffer] && !weft_value_is_own(r->f->objects[buffer]))
+        status = weft_fail_at(r, WEFT_ERROR_PROGRAM, buffer, at, "malformed program: a copy to a value that is in use");
+    return status;
+}
+
+static int32_t fail_stopped(run *r, int64_t at);
+
+/* Copies bytes in main memory; under a watch, large ranges that do not overlap in pieces, between which it may stop. */
+static int32_t move_bytes(run *r, char *to, const char *from, int64_t nbytes, int64_t at) {
+    while (r->watch && nbytes > COPY_PIECE && (to + nbytes <= from || from + nbytes <= to)) {
+        memcpy(to, from, COPY_PIECE);
+        to += COPY_PIECE, from += COPY_PIECE, nbytes -= COPY_PIECE;
+        if (weft_watch_check(r->watch)) return fail_stopped(r, at);
+    }
+    memmove(to, from, (size_t)nbytes);
+    return WEFT_OK;
+}
+
 static int32_t copy(run *r, const instruction *i, int64_t at) {
     int64_t nbytes;
     int32_t status = weft_value_of(r, i->c, at, &nbytes);
     if (!status) status = weft_need_buffer(r, i->a, at);
-    if (!status) status = weft_need_buffer(r, i->b, at);
+    if (!status) status = need_target(r, i->b, at);
     if (status) return status;
     if (nbytes < 0 || nbytes > r->f->capacities[i->a] || nbytes > r->f->capacities[i->b])
         return weft_fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a copy is larger than its buffers");
-    memmove(r->f->pointers[i->b], r->f->pointers[i->a], (size_t)nbytes);
-    return WEFT_OK;
+    return move_bytes(r, r->f->pointers[i->b], r->f->pointers[i->a], nbytes, at);
 }
 
 /* A copy whose source or target is not in main memory. */
@@ -339,14 +362,13 @@ static int32_t copy_part(run *r, const instruction *i, int64_t at) {
     if (!status) status = weft_value_of(r, i->d, at, &from);
     if (!status) status = weft_value_of(r, i->e, at, &to);
     if (!status) status = weft_need_buffer(r, i->a, at);
-    if (!status) status = weft_need_buffer(r, i->b, at);
+    if (!status) status = need_target(r, i->b, at);
     if (status) return status;
     int64_t source = r->f->capacities[i->a], target = r->f->capacities[i->b];
     if (nbytes < 0 || from < 0 || to < 0 || from > source || to > target || nbytes > source - from || nbytes > target - to)
         return weft_fail_at(r, WEFT_ERROR_BOUNDS, i->b, at, "a copy goes outside its buffers");
     if (i->op == OP_TRANSFER) return transfer(r, i, at, nbytes, from, to);
-    memmove((char *)r->f->pointers[i->b] + to, (const char *)r->f->pointers[i->a] + from, (size_t)nbytes);
-    return WEFT_OK;
+    return move_bytes(r, (char *)r->f->pointers[i->b] + to, (const char *)r->f->pointers[i->a] + from, nbytes, at);
 }
 
 static void release(run *r, int32_t buffer) {

@@ -48,6 +48,10 @@ weft_value *weft_value_tensor(int32_t rank, const int64_t *shape, int64_t nbytes
 
 static bool is_borrowed(const weft_value *v) { return v->kind == WEFT_VALUE_TENSOR && v->link; }
 
+bool weft_value_is_own(const weft_value *v) {
+    return v->kind == WEFT_VALUE_TENSOR && !v->owner && !v->link && atomic_load(&v->references) == 1;
+}
+
 static void unlink_borrowed(weft_value *v) {
     *v->link = v->next_borrowed;
     if (v->next_borrowed) v->next_borrowed->link = v->link;

@@ -40,5 +40,7 @@ weft_value *weft_value_view(int32_t rank, const int64_t *shape, int64_t nbytes, 
 /* Gives all tensors of a list memory of their own, so that they may outlive the run. False if memory is exhausted: the
  * tensors that got none are empty. */
 bool weft_own_borrowed(weft_value **list);
+/* Whether `v` is a tensor with elements of its own to which nothing else refers: only then may they still be written. */
+bool weft_value_is_own(const weft_value *v);
 
 #endif

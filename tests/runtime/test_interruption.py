@@ -19,6 +19,7 @@ from weft.runtime.program import (
     Allocate,
     BufferSpec,
     CallKernel,
+    Copy,
     ExecutableProgram,
     FunctionSpec,
     Instruction,
@@ -152,6 +153,19 @@ def test_a_run_stops_at_its_time_limit(endless, threads):
     assert_ends_in_time(attempt, 0.05)
     gc.collect()
     assert allocated_blocks() <= blocks
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_copies_stop_at_the_time_limit(compile_c, part):
+    """A copy of gigabytes takes as long as a kernel."""
+    n = 1 << 24
+    copy = Copy(0, 1, (4 * n - 64,), (64,), (64,)) if part else Copy(0, 1, (4 * n,))
+    ports = {"inputs": (TensorSpec("x", "float32", ((n,),)),), "outputs": (TensorSpec("y", "float32", ((n,),)),)}
+    exe = Executable(artifact(program(*[copy] * 4, SetSize("i", (1,)), **ports), compile_c(SOURCE)))
+    x = np.arange(n, dtype=np.float32)
+    with pytest.raises(UserError, match="took longer"):
+        exe(x, timeout=0.001)
+    np.testing.assert_array_equal(exe(x, timeout=100)[16:], x[16:])
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from weft.runtime.program import (
     BufferSpec,
     CallKernel,
     CheckRange,
+    Construct,
     Copy,
     ExecutableProgram,
     Extent,
@@ -22,13 +23,15 @@ from weft.runtime.program import (
     Invoke,
     Jump,
     KernelRef,
+    NewTensor,
     NewView,
     SetSize,
+    Share,
     Tag,
     TensorSpec,
 )
 from weft.runtime.serialize import program_from_json, program_to_json
-from weft.support.errors import ArtifactError, UserError
+from weft.support.errors import ArtifactError, InternalError, UserError
 
 GOOD_ELEMENTS = {0, 1, 2, 4, 8, 17, 18, 20, 24}
 
@@ -95,6 +98,37 @@ def test_a_copy_to_an_input_or_a_constant_is_refused(kernels, kind, copy):
     program = replace(program, buffers=buffers, instructions=(*program.instructions, copy))
     with pytest.raises(ArtifactError, match="copy to an input or a constant"):
         Executable(artifact(program, kernels, (np.zeros(8, np.float32),)))
+
+
+BEFORE = {
+    "new": (NewTensor(3, (32,), ((8,),)),),
+    "input": (NewView(3, 0, (32,), ((8,),)),),
+    "constant": (NewView(3, 2, (32,), ((8,),)),),
+    "value": (NewTensor(4, (32,), ((8,),)), NewView(3, 4, (32,), ((8,),))),
+    "view of an input": (NewView(4, 0, (32,), ((8,),)), NewView(3, 4, (32,), ((8,),))),
+    "shared": (NewTensor(3, (32,), ((8,),)), Share(3, 4)),
+    "part of another": (NewTensor(3, (32,), ((8,),)), Construct(4, 0, (3,))),
+}
+
+
+@pytest.mark.parametrize("part", [False, True])
+@pytest.mark.parametrize("held", BEFORE)
+def test_a_copy_changes_no_memory_that_a_value_shows(kernels, held, part):
+    """Not that of the caller, of a mapped constant or of another value: only that of a tensor that was just made."""
+    program = vector_program("double_plus_one")
+    buffers = (*program.buffers, BufferSpec("constant", 0, nbytes=(32,)), BufferSpec("object"), BufferSpec("object"))
+    copy = Copy(1, 3, (16,), target_offset=(16,)) if part else Copy(1, 3, (32,))
+    program = replace(program, buffers=buffers, instructions=(*program.instructions, *BEFORE[held], copy))
+    constant, x = np.zeros(8, np.float32), np.arange(8, dtype=np.float32)
+    exe = Executable(artifact(program, kernels, (constant,)))
+    for _ in range(2):
+        if held == "new":
+            np.testing.assert_array_equal(exe(x), 2 * x + 1)
+        else:
+            with pytest.raises(InternalError, match="a copy to a value that is in use"):
+                exe(x)
+        np.testing.assert_array_equal(x, np.arange(8))
+        np.testing.assert_array_equal(constant, np.zeros(8))
 
 
 @pytest.mark.parametrize("port", ["inputs", "outputs"])
