@@ -24,7 +24,7 @@ int32_t weft_fail(weft_error *error, int32_t status, const char *format, ...) WE
 /* Like weft_alloc; requests huge pages for large blocks. */
 void *weft_alloc_large(int64_t bytes);
 
-/* Frees the scratch memory of the calling thread that is not in use. */
+/* Frees the scratch memory of all threads that is not in use. */
 void weft_trim_scratch(void);
 
 /* For small blocks: not aligned to 64 bytes. Freed by weft_free. */

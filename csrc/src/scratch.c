@@ -1,6 +1,11 @@
 /* Scratch memory: a stack of blocks for each thread. A block is never moved while in use. When the stack is empty, only
- * the largest block is kept; after a few runs, one block satisfies every request without allocation. */
+ * the largest block is kept; after a few runs, one block satisfies every request without allocation.
+ *
+ * Any thread may free what the others keep (weft_trim_scratch). So a thread holds its stack from the first request until
+ * everything is released; the blocks of a stack that nobody holds belong to whoever takes hold of it. */
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "internal.h"
@@ -11,39 +16,88 @@ typedef struct block {
     char *memory;
 } block;
 
+/* The scratch memory of a thread. */
+typedef struct scratch {
+    struct scratch *next, **link; /* in the list of all, and what points to this one there */
+    _Atomic bool held;
+    size_t taken; /* bytes of all blocks that are in use; more than 0 only while its thread holds it */
+    block *stack;
+    block *spare; /* an empty block kept so that a request at the edge does not allocate each time */
+} scratch;
+
 enum { FIRST_BLOCK = 256 << 10 };
 
-static _Thread_local block *stack;
-static _Thread_local block *spare; /* an empty block kept so that a request at the edge does not allocate each time */
+static _Thread_local scratch *mine;
+static scratch *all;
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t cleanup_key;
-static pthread_once_t cleanup_once = PTHREAD_ONCE_INIT;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void free_block(block *b) {
     if (b) weft_free(b->memory);
     free(b);
 }
 
-static void free_stack(void *unused) {
-    (void)unused;
-    while (stack) {
-        block *below = stack->below;
-        free_block(stack);
-        stack = below;
+static void free_blocks(scratch *s) {
+    while (s->stack) {
+        block *below = s->stack->below;
+        free_block(s->stack);
+        s->stack = below;
     }
-    free_block(spare);
-    spare = NULL;
+    free_block(s->spare);
+    s->spare = NULL;
 }
+
+/* ---- the scratch memory of all threads --------------------------------------------------------------------------- */
+
+static void at_thread_end(void *ending) {
+    scratch *s = ending;
+    pthread_mutex_lock(&all_lock); /* from now on nobody else knows it */
+    *s->link = s->next;
+    if (s->next) s->next->link = s->link;
+    pthread_mutex_unlock(&all_lock);
+    free_blocks(s);
+    free(s);
+    mine = NULL;
+}
+
+static void lock_all(void) { pthread_mutex_lock(&all_lock); }
+static void unlock_all(void) { pthread_mutex_unlock(&all_lock); }
+
+static void prepare(void) {
+    (void)pthread_key_create(&cleanup_key, at_thread_end);
+    (void)pthread_atfork(lock_all, unlock_all, unlock_all);
+}
+
+static scratch *new_scratch(void) {
+    pthread_once(&once, prepare);
+    scratch *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    pthread_mutex_lock(&all_lock);
+    s->next = all;
+    s->link = &all;
+    if (all) all->link = &s->next;
+    all = s;
+    pthread_mutex_unlock(&all_lock);
+    (void)pthread_setspecific(cleanup_key, s);
+    mine = s;
+    return s;
+}
+
+static bool try_hold(scratch *s) { return !atomic_exchange_explicit(&s->held, true, memory_order_acquire); }
+static void let_go(scratch *s) { atomic_store_explicit(&s->held, false, memory_order_release); }
 
 void weft_trim_scratch(void) {
-    free_block(spare);
-    spare = NULL;
-    if (!stack || stack->used) return;
-    block *below = stack->below;
-    free_block(stack);
-    stack = below;
+    pthread_mutex_lock(&all_lock);
+    for (scratch *s = all; s; s = s->next) {
+        if (!try_hold(s)) continue; /* in use */
+        free_blocks(s);
+        let_go(s);
+    }
+    pthread_mutex_unlock(&all_lock);
 }
 
-static void make_key(void) { (void)pthread_key_create(&cleanup_key, free_stack); }
+/* ---- the stack of a thread --------------------------------------------------------------------------------------- */
 
 static block *new_block(size_t bytes) {
     block *b = malloc(sizeof *b);
@@ -54,28 +108,26 @@ static block *new_block(size_t bytes) {
     return NULL;
 }
 
-static bool push_block(size_t bytes) {
-    block *b = spare;
-    spare = NULL;
+static bool push_block(scratch *s, size_t bytes) {
+    block *b = s->spare;
+    s->spare = NULL;
     if (b && b->capacity < bytes) {
         free_block(b);
         b = NULL;
     }
     if (!b) {
-        size_t size = stack ? 2 * stack->capacity : FIRST_BLOCK;
-        pthread_once(&cleanup_once, make_key);
-        pthread_setspecific(cleanup_key, &cleanup_key);
+        size_t size = s->stack ? 2 * s->stack->capacity : FIRST_BLOCK;
         b = new_block(size > bytes ? size : bytes);
         if (!b && size > bytes) b = new_block(bytes);
         if (!b) return false;
     }
-    if (stack && stack->used == 0) { /* an empty block that was too small: replaced, not kept below */
-        block *below = stack->below;
-        free_block(stack);
-        stack = below;
+    if (s->stack && s->stack->used == 0) { /* an empty block that was too small: replaced, not kept below */
+        block *below = s->stack->below;
+        free_block(s->stack);
+        s->stack = below;
     }
-    b->below = stack;
-    stack = b;
+    b->below = s->stack;
+    s->stack = b;
     return true;
 }
 
@@ -85,34 +137,41 @@ static size_t rounded_size(int64_t bytes) {
 
 void *weft_scratch(int64_t bytes) {
     if (bytes > 0 && (uint64_t)bytes > SIZE_MAX / 4) return NULL; /* beyond the address space, which may have 32 bits */
-    size_t size = rounded_size(bytes);
-    if ((!stack || stack->capacity - stack->used < size) && !push_block(size)) return NULL;
-    void *result = stack->memory + stack->used;
-    stack->used += size;
+    const size_t size = rounded_size(bytes);
+    scratch *s = mine ? mine : new_scratch();
+    if (!s) return NULL;
+    if (!s->taken)
+        while (!try_hold(s)) (void)sched_yield(); /* somebody frees its blocks, which does not take long */
+    if ((!s->stack || s->stack->capacity - s->stack->used < size) && !push_block(s, size)) {
+        if (!s->taken) let_go(s);
+        return NULL;
+    }
+    void *result = s->stack->memory + s->stack->used;
+    s->stack->used += size;
+    s->taken += size;
     return result;
 }
 
-int64_t weft_scratch_bytes(void) {
-    size_t used = 0;
-    for (const block *b = stack; b; b = b->below) used += b->used;
-    return (int64_t)used;
-}
+int64_t weft_scratch_bytes(void) { return mine ? (int64_t)mine->taken : 0; }
 
 void weft_scratch_release(int64_t bytes) {
-    size_t size = rounded_size(bytes);
-    if (!stack || stack->used < size) return;
-    stack->used -= size;
-    if (stack->used == 0 && stack->below) {
-        block *b = stack;
-        stack = b->below;
-        free_block(spare);
-        spare = b;
+    const size_t size = rounded_size(bytes);
+    scratch *s = mine;
+    if (!s || !s->taken || s->stack->used < size) return;
+    s->stack->used -= size;
+    s->taken -= size;
+    if (s->stack->used == 0 && s->stack->below) {
+        block *b = s->stack;
+        s->stack = b->below;
+        free_block(s->spare);
+        s->spare = b;
     }
-    if (stack->used == 0 && !stack->below && spare && spare->capacity > stack->capacity) {
-        block *smaller = stack;
-        stack = spare;
-        stack->below = NULL;
-        spare = NULL;
+    if (s->stack->used == 0 && !s->stack->below && s->spare && s->spare->capacity > s->stack->capacity) {
+        block *smaller = s->stack;
+        s->stack = s->spare;
+        s->stack->below = NULL;
+        s->spare = NULL;
         free_block(smaller);
     }
+    if (!s->taken) let_go(s);
 }

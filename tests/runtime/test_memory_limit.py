@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 
 import numpy as np
 import pytest
-from small_artifacts import artifact
+from small_artifacts import artifact, vector_program
 
 from weft.runtime import Executable
 from weft.runtime._native import allocated_blocks, worker_count
@@ -151,6 +153,94 @@ def test_trim_during_runs(kernels):
     assert not wrong and min(runs.values()) >= 50 and given_back
     exe.trim()
     assert exe.arena_bytes == 0
+
+
+def exponentials(kernels: bytes) -> Executable:
+    """Each thread writes its part to scratch memory first."""
+    return Executable(artifact(vector_program("parallel_exp", 1 << 20, size="n"), kernels), threads=1)
+
+
+def test_trim_frees_the_scratch_memory_of_threads_that_wait(kernels):
+    """Threads of a server live on between requests."""
+    exe = exponentials(kernels)
+    x = np.linspace(0, 1, 1 << 20, dtype=np.float32)
+    ran, resume, right = threading.Barrier(4), threading.Barrier(4), []
+
+    def serve() -> None:
+        for _ in range(3):
+            right.append(bool(np.allclose(exe(x), np.exp(x))))
+            ran.wait()
+            resume.wait()
+
+    exe.trim()
+    before = allocated_blocks()
+    threads = [threading.Thread(target=serve) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for _ in range(3):
+        ran.wait()
+        assert allocated_blocks() >= before + 3, "each thread keeps a block"
+        exe.trim()
+        assert allocated_blocks() <= before
+        resume.wait()
+    for t in threads:
+        t.join()
+    assert right == [True] * 9
+    assert allocated_blocks() <= before
+
+
+def test_trim_leaves_scratch_memory_in_use_alone(kernels):
+    exe = exponentials(kernels)
+    stop, wrong, runs = threading.Event(), [], []
+
+    def run(n: int) -> None:
+        x = np.linspace(0, 1, n, dtype=np.float32)
+        wanted = np.exp(x)
+        while not stop.is_set():
+            wrong.extend([n] * (not np.allclose(exe(x), wanted)))
+            runs.append(n)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in (1000, 70_000, 300_000)]
+    for t in threads:
+        t.start()
+    while len(set(runs)) < 3 or len(runs) < 300:
+        exe.trim()
+        time.sleep(0)
+    stop.set()
+    for t in threads:
+        t.join()
+    assert not wrong
+    before = allocated_blocks()
+    exe.trim()
+    assert allocated_blocks() <= before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes have groups on POSIX systems")
+def test_trim_in_a_child_of_a_process_whose_threads_trim(kernels):
+    """A fork while another thread trims: nothing waits for that thread in the child, which does not have it."""
+    exe = exponentials(kernels)
+    x = np.ones(1000, np.float32)
+    exe(x)
+    stop = threading.Event()
+
+    def trim() -> None:
+        while not stop.is_set():
+            exe.trim()
+
+    thread = threading.Thread(target=trim)
+    thread.start()
+    try:
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)  # a child that waits forever ends with a signal
+                exe(x)
+                exe.trim()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        stop.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "1", 1 << 63, True])
