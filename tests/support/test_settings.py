@@ -46,6 +46,8 @@ def test_sizes(monkeypatch: pytest.MonkeyPatch, text: str, bytes_: int) -> None:
         ("WEFT_NUM_THREADS", "-2"),
         ("WEFT_NUM_THREADS", "1.5"),
         ("WEFT_VERIFY", "perhaps"),
+        ("WEFT_CACHE_DIR", "~nosuchuser/x"),
+        ("WEFT_DUMP", "~nosuchuser"),
     ],
 )
 def test_nonsense_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, variable: str, text: str) -> None:

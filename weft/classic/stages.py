@@ -15,6 +15,7 @@ from weft.support.words import did_you_mean
 from weft.target import Target
 from weft.tir.nodes import Program
 from weft.tir.parser import parse
+from weft.tir.verify import verify
 
 _FIRST_STAGE = "scheduled"
 """The stages before it are those of default schedules: a function has its own schedule from the start."""
@@ -26,10 +27,13 @@ def program_task(program: Program, target: Target) -> KernelTask:
 
 
 def function_task(artifact: Artifact) -> KernelTask:
-    """The kernel task of a built function, which may have been loaded from a file."""
+    """The kernel task of a built function, which may have been loaded from a file. Raises ParseError or ProgramError if
+    its text is no program."""
     function = artifact.metadata["function"]
     scalars = tuple(str(text) for text in function.get("scalars", ()))
-    return KernelTask(parse(str(function["loops"])), Target(artifact.target), Trace(), scalars=scalars)
+    program = parse(str(function["loops"]))
+    verify(program)
+    return KernelTask(program, Target(artifact.target), Trace(), scalars=scalars)
 
 
 def function_stages(task: KernelTask) -> Iterator[StageText]:

@@ -21,7 +21,7 @@ from weft.cli.common import (
     task_text,
 )
 from weft.runtime.display import short_target
-from weft.support.errors import UserError
+from weft.support.errors import ArtifactError, InternalError, UserError
 from weft.support.words import counted
 
 GRAPH_STAGES = {
@@ -133,7 +133,7 @@ def _inspect_artifact(path: str, stage: str, name: str | None) -> None:
         _plugin_note(artifact, registry)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # large constants get arbitrary values: no stage shows them
-            fused = parse(_kept(artifact)["groups"], registry.operators)
+            fused = _valid(parse(_kept(artifact)["groups"], registry.operators))
         found = registry.target(artifact.target)
         labels: dict[str, frozenset[str]] = {}
         for call in (i for i in artifact.program.instructions if hasattr(i, "kernel")):
@@ -199,6 +199,17 @@ def _kept(artifact: Any) -> dict[str, str]:
             "this artifact does not contain the text of its graph", code="A020", hint="inspect the model instead"
         )
     return kept
+
+
+def _valid(module: Any) -> Any:
+    """A graph that was read from an artifact, which anything may have written."""
+    from weft.graph.verify import verify
+
+    try:
+        verify(module)
+    except InternalError as error:
+        raise ArtifactError(f"the graphs in the artifact are malformed ({error.message})", code="A011") from error
+    return module
 
 
 def _version_note(artifact: Any) -> None:

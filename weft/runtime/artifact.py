@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from weft.runtime.display import model_html, short_target
 from weft.runtime.elements import numpy_dtype
+from weft.runtime.metadata import metadata_of
 from weft.runtime.program import ExecutableProgram
 from weft.runtime.serialize import only, program_from_json, program_to_json
 from weft.support.errors import MALFORMED, ArtifactError, UserError
@@ -81,7 +82,7 @@ class Artifact:
 
     ``codes``: the code objects that the kernels of ``program`` refer to. ``constants``: compact arrays, by the index of
     the program's constant buffers. ``target``: the text of the target. ``metadata``: any JSON values (``model`` names
-    the source).
+    the source; fields that Weft reads have the form in which it writes them).
     """
 
     program: ExecutableProgram
@@ -308,12 +309,13 @@ class _Reader:
                 else:
                     constants.append(_constant(entry, data))
             _run(checks, end if self.verify else 0)
+            program = program_from_json(header["program"])
             return Artifact(
-                program=program_from_json(header["program"]),
+                program=program,
                 codes=tuple(CodeObject(tuple(v)) for v in variants),
                 constants=tuple(constants),
                 target=str(header["target"]),
-                metadata=dict(header["metadata"]),
+                metadata=metadata_of(header["metadata"], program),
                 abi_version=_whole(header["abi_version"]),
             )
         except MALFORMED as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, get_args
 
@@ -42,6 +42,7 @@ from weft.runtime.program import (
     Take,
     TensorSpec,
 )
+from weft.runtime.sizes import BINARY
 from weft.support.errors import MALFORMED, ArtifactError
 
 _INSTRUCTIONS: dict[str, type[Any]] = {
@@ -155,7 +156,7 @@ def program_from_json(value: Any) -> ExecutableProgram:
     """The program. Raises ArtifactError if the value does not have the right form."""
     try:
         value = only(value, _PROGRAM)
-        return ExecutableProgram(
+        made = ExecutableProgram(
             symbols=tuple(_text(s) for s in _list(value["symbols"])),
             inputs=tuple(_tensor(t) for t in _list(value["inputs"])),
             outputs=tuple(_tensor(t) for t in _list(value["outputs"])),
@@ -169,8 +170,27 @@ def program_from_json(value: Any) -> ExecutableProgram:
             types=_fields(value["types"]),
             metadata=_fields(value["metadata"]),
         )
+        _check_numbers(made)
+        return made
     except MALFORMED as error:
         raise ArtifactError(f"the program in the artifact is malformed ({error})", code="A011") from error
+
+
+def _check_numbers(program: ExecutableProgram) -> None:
+    """Calls name kernels, operators and buffers that exist. (The decoder checks the numbers of all instructions.)"""
+    for i in program.instructions:
+        if isinstance(i, CallKernel):
+            found: list[tuple[int, Sequence[object]]] = [
+                (i.kernel, program.kernels),
+                *((b, program.buffers) for b in i.buffers),
+            ]
+        elif isinstance(i, CallHost):
+            found = [(i.operator, program.hosts)]
+        else:
+            continue
+        for number, things in found:
+            if not 0 <= number < len(things):
+                raise ValueError(f"a call names number {number} of {len(things)}")
 
 
 def _integer(value: Any) -> int:
@@ -205,7 +225,16 @@ def _flag(value: Any) -> bool:
 
 
 def _size(value: Any) -> SizeExpr:
-    return tuple(v if isinstance(v, str) else _integer(v) for v in _list(value))
+    """A size in postfix order, or nothing."""
+    made = tuple(v if isinstance(v, str) else _integer(v) for v in _list(value))
+    depth = 0
+    for word in made:
+        depth += -1 if word in BINARY else word != "not"
+        if depth < 1:
+            raise ValueError(f"'{word}' of a size lacks an operand")
+    if depth > 1:
+        raise ValueError("a size has several values")
+    return made
 
 
 def _integers(value: Any) -> tuple[int, ...]:
@@ -213,7 +242,10 @@ def _integers(value: Any) -> tuple[int, ...]:
 
 
 def _shape(value: Any) -> tuple[SizeExpr, ...]:
-    return tuple(_size(v) for v in _list(value))
+    made = tuple(_size(v) for v in _list(value))
+    if () in made:
+        raise ValueError("a dimension has no size")
+    return made
 
 
 def _tensor(value: Any) -> TensorSpec:

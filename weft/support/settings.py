@@ -72,8 +72,8 @@ def _bytes(text: str) -> int:
 def _path(text: str) -> Path:
     try:
         return Path(text).expanduser()
-    except RuntimeError:  # nobody has that name, or this user has no home
-        raise ValueError("the home directory that it names is not known") from None
+    except RuntimeError:  # "~" without HOME and an entry of the user, or a user who does not exist
+        raise ValueError("the home directory is not known") from None
 
 
 def _default_cache() -> Path:
