@@ -233,3 +233,18 @@ def test_columns_of_a_comparison_are_whole(
     for word in ("engine", "median ms", "weft/engine", "max |diff|", "torch-compile", "0.0012", "123.40", "1.32.0"):
         assert word in printed, printed
     assert ("█" * 24 in printed) == (columns >= 110)
+
+
+def test_an_engine_without_a_time_limit_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system gives no more threads: nobody waits for ever, and the process ends."""
+    from weft.bench import turns
+
+    def refuse(timer: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(turns.threading.Timer, "start", refuse)
+    engine = turns.Engine("weft", tmp_path / "request.json", tmp_path)
+    assert engine.error == "no time limit can be set: can't start new thread"
+    assert engine.run(1) == [] and engine.outputs() == []
+    engine.close()
+    assert engine.process.poll() is not None

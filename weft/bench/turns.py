@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.support.arrays import save_arrays
 from weft.support.errors import UserError
 
 Array = np.ndarray[Any, Any]
@@ -61,6 +62,7 @@ class Engine:
         """Start the engine and wait until it is ready."""
         self.name, self.folder = name, folder
         self.times: list[float] = []
+        self.version = ""
         self.error: str | None = None
         self.log = (folder / f"{name}.log").open("w")
         self.process = subprocess.Popen(
@@ -71,8 +73,12 @@ class Engine:
             text=True,
         )
         patience = threading.Timer(MAX_LOADING_SECONDS, self.process.kill)
-        patience.start()
-        self.version: str = self._reply().get("version", "")
+        try:
+            patience.start()
+        except RuntimeError as problem:  # the system gives no more threads; without a limit, a hang would be one here
+            self.error = f"no time limit can be set: {problem}"
+            return
+        self.version = self._reply().get("version", "")
         if not patience.is_alive():
             self.error = f"not ready within {MAX_LOADING_SECONDS:.0f} s"
         patience.cancel()
@@ -142,7 +148,7 @@ def measure(
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type]  # stub
+        save_arrays(folder / "inputs.npz", inputs)
         request = folder / "request.json"
         about = {"model": model, "threads": threads, "target": target, "precision": precision, "winograd": winograd}
         request.write_text(json.dumps({**about, "torch": torch, "inputs": str(folder / "inputs.npz")}))

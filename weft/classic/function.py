@@ -156,10 +156,10 @@ class CompiledFunction:
         return evaluate
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the function to a file for :func:`load_function`; if the name ends in ``.o``, only the object code."""
+        """Write the function to a file for :func:`load_function`; if the name ends in ``.o``, only the object code. An
+        existing file is replaced as a whole. Raises UserError A003 if the file cannot be written."""
         if os.fspath(path).endswith(".o"):
-            with replaced_file(path) as file:
-                file.write(self._object())
+            _write(path, self._object())
         else:
             self.artifact.save(path)
 
@@ -171,25 +171,26 @@ class CompiledFunction:
         """Write a shared library that exports the kernel as a C function; :func:`load_function` reads it too.
 
         The C interface is ``int32_t name(void *const *buffers, const int64_t *sizes)``, inputs before outputs. Linking
-        needs a C compiler driver (``CC``, default ``cc``); without one UserError X010 is raised.
+        needs a C compiler driver (``CC``, default ``cc``); without one UserError X010 is raised. An existing file is
+        replaced as a whole. Raises UserError A003 if the file cannot be written.
         """
         driver = os.environ.get("CC", "cc")
         with tempfile.TemporaryDirectory() as folder:
-            obj, carried = Path(folder, "kernel.o"), Path(folder, "function.weft")
+            obj, carried, linked = (Path(folder, name) for name in ("kernel.o", "function.weft", "linked.so"))
             obj.write_bytes(self._object())
             self.artifact.save(carried)
             try:
-                command = [driver, "-shared", "-o", os.fspath(path), str(obj), "-lm"]
+                command = [driver, "-shared", "-o", str(linked), str(obj), "-lm"]
                 subprocess.run(command, check=True, capture_output=True, text=True)
-            except FileNotFoundError as error:
+            except OSError as error:  # there is none, or it may not be run
                 raise UserError(
                     f"linking a shared library needs '{driver}'", code="X010", hint="install one, or use save()"
                 ) from error
             except subprocess.CalledProcessError as error:
                 raise ArtifactError(f"'{driver}' could not link '{path}': {error.stderr}", code="A020") from error
             data = carried.read_bytes()
-        with open(path, "ab") as file:
-            file.write(data + len(data).to_bytes(8, "little") + _FOOTER)
+            library = linked.read_bytes()
+        _write(path, library + data + len(data).to_bytes(8, "little") + _FOOTER)
 
     def __repr__(self) -> str:
         return f"<CompiledFunction {self.name}({', '.join(kind for kind, _ in self._order)})>"
@@ -197,6 +198,14 @@ class CompiledFunction:
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
         return model_html(self.name, self.artifact.program, self.artifact.facts) + notes + preformatted(self.loops)
+
+
+def _write(path: str | os.PathLike[str], content: bytes) -> None:
+    try:
+        with replaced_file(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise UserError(f"cannot write '{os.fspath(path)}': {error.strerror or error}", code="A003") from error
 
 
 def load_function(path: str | os.PathLike[str], threads: int | None = None) -> CompiledFunction:

@@ -23,6 +23,7 @@ from weft.cli.common import (
     winograd_option,
 )
 from weft.cli.inputs import PIXELS, random_inputs, read_inputs
+from weft.support.arrays import save_arrays
 from weft.support.errors import InputError
 from weft.support.files import replace_text
 
@@ -137,8 +138,8 @@ def write_reproducer(found: Any, folder: Path, target: Any) -> Sequence[str]:
     from weft.graph.text import dump
 
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / "inputs.npz", *map(_plain, found.inputs))
-    np.savez(folder / "wanted.npz", *map(_plain, found.wanted))
+    for name, arrays in (("inputs", found.inputs), ("wanted", found.wanted)):
+        save_arrays(folder / f"{name}.npz", {f"arr_{i}": _plain(a) for i, a in enumerate(arrays)})
     if found.before is not None:
         dump(found.before, folder / "graph.txt")
         commands = [f"weft opt graph.txt -p {found.name}"] if found.stage == "graph" else ["weft opt graph.txt"]

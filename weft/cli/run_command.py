@@ -25,6 +25,7 @@ from weft.cli.common import (
     write_file,
 )
 from weft.cli.inputs import PICTURES, PIXELS, random_inputs, read_inputs
+from weft.support.arrays import save_array, save_arrays
 from weft.support.errors import InputError, UserError
 from weft.support.words import milliseconds
 
@@ -181,7 +182,7 @@ def _write(path: Path, named: dict[str, np.ndarray[Any, Any]]) -> None:
     if path.suffix == ".npy" and len(named) > 1:
         raise InputError(f"there are {len(named)} outputs, but .npy stores one", code="I026", hint="write an .npz")
     if path.suffix == ".npy":
-        write_file(path, lambda: np.save(path, next(iter(named.values()))))
+        write_file(path, lambda: save_array(path, next(iter(named.values()))))
     else:
-        write_file(path, lambda: np.savez(path, **named))  # type: ignore[arg-type]  # stub
+        write_file(path, lambda: save_arrays(path, named))
     click.echo(f"wrote {path}")
