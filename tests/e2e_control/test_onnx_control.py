@@ -225,7 +225,7 @@ def test_squeeze_if_the_size_is_one() -> None:
         exe(floats(3, 2, 4))
 
 
-TRIPS = {"absent": "", "known": "three", "many": "forty", "given": "k"}
+TRIPS = {"absent": "", "known": "three", "many": "forty", "negative": "less", "given": "k", "size": "more"}
 STARTS = {"absent": "", "true": "yes", "false": "no", "given": "start"}
 BODIES = {
     "handed through": "c2 = Identity (c)",
@@ -243,9 +243,12 @@ BODIES = {
 def test_every_combination_of_trip_count_and_conditions(trips: str, start: str, body: str) -> None:
     """A loop runs while both its trip count and its condition allow it; the first condition counts too."""
     text = f"""
-    agraph (float[2] x, int64 k, bool start) => (float[2] y, float[m, 2] rows) {{
+    agraph (float[2] x, float[n] w, int64 k, bool start) => (float[2] y, float[m, 2] rows) {{
       three = Constant <value: tensor = int64 {{3}}> ()
       forty = Constant <value: tensor = int64 {{40}}> ()
+      less = Constant <value: tensor = int64 {{-2}}> ()
+      length = Size (w)
+      more = Sub (length, three)
       yes = Constant <value: tensor = bool {{1}}> ()
       no = Constant <value: tensor = bool {{0}}> ()
       y, rows = Loop ({TRIPS[trips]}, {STARTS[start]}, x)
@@ -261,7 +264,41 @@ def test_every_combination_of_trip_count_and_conditions(trips: str, start: str, 
         return  # it runs forever
     starts = (True, False) if ends else (False,)
     x = np.array([0.5, 1.0], np.float32)
-    check(text, *({"x": x, "k": np.array(k), "start": np.array(s)} for k in (0, 1, 5) for s in starts))
+    feeds = [
+        {"x": x, "w": np.zeros(max(0, k + 3), np.float32), "k": np.array(k), "start": np.array(s)}
+        for k in (-(1 << 63), -3, -1, 0, 1, 5)
+        for s in starts
+    ]
+    check(text, *feeds)
+
+
+def test_a_negative_difference_of_sizes_is_no_iteration() -> None:
+    """Of a loop whose state grows and whose rows have sizes of the model; what follows reads the number of rows."""
+    text = """
+    agraph (float[n, p] x) => (float[q, p] y, float[m, n] rows, int64[2] size, float total) {
+      shape = Shape <start: int = 0, end: int = 1> (x)
+      last = Shape <start: int = 1, end: int = 2> (x)
+      d = Sub (shape, last)
+      t = Squeeze (d)
+      y, rows = Loop (t, , x) <body = b (int64 i, bool c, float[u, p] s) => (bool c2, float[v, p] s2, float[n] r) {
+        c2 = Identity (c)
+        s2 = Concat <axis: int = 0> (s, x)
+        f = Cast <to: int = 1> (i)
+        first = ReduceSum <keepdims: int = 0> (x, axes)
+        r = Add (first, f)
+      }>
+      size = Shape (rows)
+      total = ReduceSum <keepdims: int = 0> (rows)
+    }""".replace("shape = Shape", "axes = Constant <value: tensor = int64[1] {1}> ()  shape = Shape", 1)
+    exe = weft.compile(model(text), threads=1)
+    for n, p in ((3, 5), (5, 3), (1, 9), (4, 4), (5, 4), (0, 2), (2, 0), (14, 1)):
+        x, count = floats(n, p), max(0, n - p)
+        got = exe.run(x=x)
+        np.testing.assert_array_equal(got["y"], np.concatenate([x] * (count + 1)))
+        rows = x.sum(1) + np.arange(count, dtype=np.float32)[:, None]
+        np.testing.assert_allclose(got["rows"], rows, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(got["total"], rows.sum(), rtol=1e-4, atol=1e-5)
+        assert got["rows"].shape == (count, n) == tuple(got["size"])
 
 
 def test_a_sequence_in_a_loop_that_may_not_start_is_refused() -> None:

@@ -280,9 +280,9 @@ def _trips(node: Node) -> Dim | None:
     known = node.elements(0)
     if known is not None:
         count = known.reshape(-1)[0]
-        return (
-            max(0, count) if isinstance(count, int) and count < _NO_LIMIT else None if isinstance(count, int) else count
-        )
+        if isinstance(count, int) and count >= _NO_LIMIT:
+            return None
+        return arithmetic("max", count, 0)  # a difference of sizes may be negative
     given = node.call("reshape", node.data(0), shape=(1,))
     return node.bound(node.call("maximum", given, node.constant([0], given.tensor.dtype)), "trips")[0]
 
