@@ -169,6 +169,121 @@ def test_iterations_of_a_loop_draw_different_numbers(seed: str, trips: int | Non
     assert len(np.unique(rows)) > rows.size * 0.99
 
 
+STEPS = {
+    "loop": LOOP.replace("<SEED>", ""),
+    "scan": """g (float[k, n] x) => (float[n] last, float[k, n] rows) {
+      zero = Constant <value = float {0}> ()
+      first = ReduceMax <keepdims = 0> (x, axes)
+      last, rows = Scan <num_scan_inputs = 1, body = b (float[n] s, float[n] one) => (float[n] s2, float[n] row) {
+        row = RandomUniformLike (one)
+        s2 = Add (s, row)
+      }> (first, x)
+    }""".replace("zero = Constant <value = float {0}> ()", "axes = Constant <value = int64[1] {0}> ()"),
+    "nested": """g (float[n] x, int64 k) => (float[n] last, float[k, n] rows) {
+      last, rows = Loop (k, , x) <body = b (int64 i, bool c, float[n] s) => (bool go, float[n] s2, float[n] row) {
+        go = Identity (c)
+        two = Constant <value = int64 {2}> ()
+        row, all = Loop (two, , s) <body = e (int64 j, bool d, float[n] t) => (bool on, float[n] t2, float[n] r) {
+          on = Identity (d)
+          r = RandomNormalLike (t)
+          t2 = Add (t, r)
+        }>
+        s2 = Add (s, row)
+      }>
+    }""",
+    "branch": """g (float[n] x, int64 k) => (float[n] last, float[k, n] rows) {
+      last, rows = Loop (k, , x) <body = b (int64 i, bool c, float[n] s) => (bool go, float[n] s2, float[n] row) {
+        go = Identity (c)
+        one = Constant <value = int64 {1}> ()
+        first = Less (i, one)
+        row = If (first) <
+          then_branch = t () => (float[n] a) { a = RandomNormalLike (s) },
+          else_branch = f () => (float[n] e) { e = RandomUniformLike (s) }
+        >
+        s2 = Add (s, row)
+      }>
+    }""",
+}
+
+
+@pytest.mark.parametrize("trips", [1, 3, 9])
+@pytest.mark.parametrize("kind", STEPS)
+def test_a_loop_draws_the_same_whether_its_length_is_known(kind: str, trips: int) -> None:
+    """So does a node after it. Loops of at most 8 known iterations are unrolled."""
+    text = STEPS[kind].replace("last, float[k, n] rows) {", "last, float[k, n] rows, float[n] z) {", 1)
+    end = text.rindex("}")
+    text = f"{text[:end]} z = RandomNormalLike (last) }}"
+    if kind == "scan":
+        x = np.zeros((trips, 30), np.float32)
+        known, given = compiled(text.replace("float[k, n] x", f"float[{trips}, n] x")), (x,)
+        found = known(x)
+    else:
+        fixed = text.replace(", int64 k)", ")").replace("{", f"{{ k = Constant <value = int64 {{{trips}}}> () ", 1)
+        x = np.zeros(30, np.float32)
+        found, given = compiled(fixed)(x), (x, np.int64(trips))
+    for a, b in zip(found, compiled(text)(*given), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert len(found[1]) == trips and len(np.unique(found[1])) > found[1].size * 0.9
+
+
+def test_a_node_draws_the_same_whether_a_branch_before_it_is_known() -> None:
+    text = """g (float[n] x, bool c) => (float[n] y, float[n] z) {
+      y = If (c) <
+        then_branch = t () => (float[n] a) { a = RandomNormalLike (x) },
+        else_branch = e () => (float[n] b) { u = RandomNormalLike (x) v = RandomNormalLike (x) b = Sub (u, v) }
+      >
+      z = RandomNormalLike (x) }"""
+    x = np.zeros(50, np.float32)
+    exe = compiled(text)
+    for way in (True, False):
+        fixed = text.replace(", bool c)", ")").replace("{", f"{{ c = Constant <value = bool {{{int(way)}}}> () ", 1)
+        for a, b in zip(compiled(fixed)(x), exe(x, np.bool_(way)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_each_call_of_a_function_draws_others() -> None:
+    """Even calls of equal names."""
+    text = """<ir_version: 10, opset_import: ["" : 22, "own" : 1]>
+g (float[n] x) => (float[n] y, float[n] z) { y = own.noise (x) z = own.noise (x) }
+<domain: "own", opset_import: ["" : 22]> noise (a) => (b) { b = RandomNormalLike (a) }"""
+    made = onnx.parser.parse_model(text)
+    for node in made.graph.node:
+        node.name = "same"
+    y, z = weft.compile(made)(np.zeros(50, np.float32))
+    assert (y != z).all()
+
+
+def test_the_items_of_a_sequence_draw_different_numbers() -> None:
+    text = """g (float[n] x) => (float[m] y) {
+      s = SequenceConstruct (x, x)
+      t = SequenceMap (s) <body = b (float[n] a) => (float[n] c) { c = RandomUniformLike (a) }>
+      y = ConcatFromSequence <axis = 0> (t) }"""
+    assert len(np.unique(compiled(text)(np.zeros(50, np.float32)))) > 95
+
+
+RANGES = [(5.0, 6.0), (-1.0, 1.0), (1000.0, 1001.0), (-8.0, -7.0), (2.0, 2.0), (1.0, 0.0)]
+
+
+@pytest.mark.parametrize(("number", "dtype"), [(1, "float32"), (10, "float16"), (11, "float64"), (16, "bfloat16")])
+def test_uniform_numbers_are_below_the_upper_bound(number: int, dtype: str) -> None:
+    """What rounds to it is the number before it; an empty range is its start."""
+    nodes = [
+        f"y{i} = RandomUniformLike <dtype = {number}, low = {low}, high = {high}> (x)"
+        for i, (low, high) in enumerate(RANGES)
+    ]
+    text = f"g (float[n] x) => ({', '.join(f'y{i}' for i in range(len(RANGES)))}) {{ {' '.join(nodes)} }}"
+    drawn = compiled(text)(np.zeros(1 << 20, np.float32))
+    for (low, high), made in zip(RANGES, drawn, strict=True):
+        y = made.astype(np.float64)
+        first, last = sorted((low, high))
+        assert y.min() >= first and y.max() <= last
+        if low < high:
+            assert y.max() < high
+            assert y.max() > high - (high - low) / 8 or (high > 1000 and "16" in dtype)
+        elif low == high:
+            assert (y == low).all()
+
+
 def test_nested_loops_draw_different_numbers() -> None:
     inner = LOOP.split("=> (float[n] last, float[k, n] rows) {")[1].replace("<SEED>", "").rsplit("}", 1)[0]
     text = f"""g (float[n] x, int64 k) => (float[k, k, n] all) {{

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 
 from weft.expr.nodes import Var as Symbol
 from weft.graph.nodes import Var
 from weft.graph.types import TensorType
+from weft.ops.random import MAX_STREAMS
 from weft.support.dtypes import INT64
 
 SEED_INPUT = "seed"
@@ -21,24 +22,11 @@ class Draws:
 
     def __init__(self, seed: int | str) -> None:
         self.seed = 0 if isinstance(seed, str) else operator.index(seed)
-        self.iterations: list[Symbol] = []
+        self.iterations: list[Symbol | int] = []
         """The numbers of the iterations of the loops that are being imported, outermost first."""
         self.input: Var | None = None
         """The input for the seed, once a node depends on it."""
         self._is_input = seed == "input"
-        self._streams = 0
-        self._conversions: Counter[tuple[str, tuple[str, ...]]] = Counter()
-
-    def next_stream(self) -> int:
-        """A number from 1 on that no other node without a seed of its own has."""
-        self._streams += 1
-        return self._streams
-
-    def repetition(self, scope: str, outputs: tuple[str, ...]) -> int:
-        """How often the node with these outputs was converted before: each iteration of an unrolled loop draws other
-        numbers."""
-        self._conversions[scope, outputs] += 1
-        return self._conversions[scope, outputs] - 1
 
     def run_seed(self) -> Var | None:
         """The seed of the run, where it is an input."""
@@ -47,10 +35,18 @@ class Draws:
         return self.input
 
     @contextmanager
-    def iterating(self, number: Symbol) -> Iterator[None]:
-        """Import the body of a loop whose iterations have this number."""
+    def iterating(self, number: Symbol | int) -> Iterator[None]:
+        """Import the body of a loop for the iteration of this number: of every one, if it is a symbol."""
         self.iterations.append(number)
         try:
             yield
         finally:
             self.iterations.pop()
+
+
+def place_of(path: tuple[tuple[str, ...], ...]) -> tuple[int, int]:
+    """The stream and the first step of the numbers of the node with this path, which no other node has.
+
+    They depend on names alone: not on which branches are imported, how often, and whether loops are unrolled."""
+    digest = sha256(repr(path).encode(errors="backslashreplace")).digest()
+    return 1 + int.from_bytes(digest[:8], "big") % (MAX_STREAMS - 1), int.from_bytes(digest[8:16], "big", signed=True)

@@ -192,7 +192,7 @@ class Following:
         """Give the new ends behind a way scopes of their own, in which the results of ``step`` are known."""
         for end in way.ends():
             own = self.scope
-            end.scope = NameScope(way.scope, own.opsets, {}, own.attributes, own.prefix, own.depth, own.graph)
+            end.scope = NameScope(way.scope, own.opsets, {}, own.attributes, own.prefix, own.depth, own.path, own.graph)
             for name, value in zip(step.proto.output, end.values, strict=False):
                 if name:
                     end.scope.values[name] = value

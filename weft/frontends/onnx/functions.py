@@ -158,7 +158,7 @@ def expand(node: Node, function: Any, importer: Importing) -> list[Value | None]
         raise Malformed(f"the function takes {len(function.input)} inputs, not {len(node.inputs)}")
     attributes = {a.name: a for a in function.attribute_proto} | _defaults(node) | dict(node.attributes)
     versions = {**node.scope.opsets, **opsets(function)}
-    scope = NameScope(None, versions, attributes=attributes, prefix=f"{node.name}/", depth=node.scope.depth + 1)
+    scope = NameScope(None, versions, {}, attributes, f"{node.name}/", node.scope.depth + 1, node.path)
     for i, name in enumerate(function.input):
         scope.values[name] = node.inputs[i] if node.has(i) else OMITTED
     wanted_names = [n for n, wanted in zip(function.output, node.proto.output, strict=False) if wanted]

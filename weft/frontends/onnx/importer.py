@@ -523,7 +523,7 @@ class Importer:
         return self._body(node, graph, {}, onward=True)
 
     def _body(self, node: Node, graph: Any, bindings: Mapping[str, Value], onward: bool) -> list[Value] | Fork:
-        scope = node.scope.child(f"{node.name}/", graph)
+        scope = node.scope.child(f"{node.name}/", node.path, graph)
         self._initializers(graph, scope)
         scope.values.update(bindings)
         names = [o.name for o in graph.output]

@@ -63,6 +63,9 @@ class Omitted:
 OMITTED = Omitted()
 Value: TypeAlias = "GraphExpr | Sizes | Sequence_ | Absent | Maps"
 Result: TypeAlias = "Value | Sequence[Value] | Fork"
+Path: TypeAlias = "tuple[tuple[str, ...], ...]"
+"""Which node of the model this is: its outputs, after those of the nodes whose subgraphs and functions it is in. Nodes
+may have equal names, but not equal outputs. All iterations of a loop convert a node of the same path."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +73,8 @@ class NameScope:
     """Names visible in a graph: its own names, then those of the enclosing graph.
 
     ``attributes`` binds the attribute parameters of the function whose body is imported; ``opsets`` are its
-    operator-set versions; ``prefix`` precedes node names; ``graph`` declares types of values.
+    operator-set versions; ``prefix`` precedes node names. ``path`` is that of the node whose subgraph or function
+    this is, empty for the graph of the model. ``graph`` declares types of values.
     """
 
     parent: NameScope | None
@@ -79,12 +83,13 @@ class NameScope:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     prefix: str = ""
     depth: int = 0
+    path: Path = ()
     graph: Any = None
     _ranks: dict[str, int] | None = field(default=None, init=False)
 
-    def child(self, prefix: str, graph: Any) -> NameScope:
+    def child(self, prefix: str, path: Path, graph: Any) -> NameScope:
         """The scope of a subgraph of this one."""
-        return NameScope(self, self.opsets, {}, self.attributes, prefix, self.depth + 1, graph)
+        return NameScope(self, self.opsets, {}, self.attributes, prefix, self.depth + 1, path, graph)
 
     def declared_rank(self, name: str) -> int | None:
         """The number of dimensions that the graph declares for one of its values, if it does."""
@@ -212,6 +217,11 @@ class Node:
         given = self.inputs if inputs is None else inputs
         version = self.opset if opset is None else opset
         return Node(self.proto, self.op_type, self.domain, self.name, version, given, self.scope, self.importer)
+
+    @property
+    def path(self) -> Path:
+        """Which node of the model this is."""
+        return (*self.scope.path, tuple(self.proto.output))
 
     # --- operands ---------------------------------------------------------------------------------------------------
 

@@ -70,7 +70,8 @@ def _loop(node: Node) -> Result:
             raise Unsupported(f"loops of more than {MAX_SEQUENCE_ITERATIONS} iterations are not supported")
         names = [i.name for i in body.input]
         values = [node.constant(trip, "int64"), node.constant(True, "bool"), *carried]
-        results = node.importer.subgraph(node, body, dict(zip(names, values, strict=True)))
+        with node.importer.draws.iterating(trip):
+            results = node.importer.subgraph(node, body, dict(zip(names, values, strict=True)))
         carried = results[1 : 1 + len(carried)]
         for column, value in zip(columns, results[1 + len(carried) :], strict=True):
             column.append(node.as_data(value))
@@ -143,7 +144,8 @@ def _scan(node: Node) -> Result:
     for t in range(length):
         places = [length - 1 - t if b else t for b in backward]
         slices = [picked(node, s, a, p) for s, a, p in zip(scanned, axes, places, strict=True)]
-        results = node.importer.subgraph(node, body, dict(zip(names, [*states, *slices], strict=True)))
+        with node.importer.draws.iterating(t):
+            results = node.importer.subgraph(node, body, dict(zip(names, [*states, *slices], strict=True)))
         states = results[: len(states)]
         for column, value in zip(columns, results[len(states) :], strict=True):
             column.append(node.as_data(value))
@@ -182,7 +184,8 @@ def _batched_scan(node: Node) -> Result:
                 picked(node, x, 0, length - 1 - t if back else t)
                 for x, back in zip(rows[first:], backward, strict=True)
             ]
-            results = node.importer.subgraph(node, body, dict(zip(names, [*states, *slices], strict=True)))
+            with node.importer.draws.iterating(b), node.importer.draws.iterating(t):
+                results = node.importer.subgraph(node, body, dict(zip(names, [*states, *slices], strict=True)))
             states = results[:first]
             for column, value in zip(columns, results[first:], strict=True):
                 column.append(node.as_data(value))
@@ -361,7 +364,8 @@ def _sequence_map(node: Node) -> Result:
             if isinstance(value, Sequence_) and place >= len(value.items):
                 raise Malformed(f"its sequence {i} is shorter than its first")
             values.append(value.items[place] if isinstance(value, Sequence_) else value)
-        results = node.importer.subgraph(node, body, dict(zip(names, values, strict=True)))
+        with node.importer.draws.iterating(place):
+            results = node.importer.subgraph(node, body, dict(zip(names, values, strict=True)))
         for column, result in zip(columns, results, strict=True):
             column.append(result)
     return [Sequence_(tuple(c)) for c in columns]

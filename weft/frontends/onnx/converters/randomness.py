@@ -1,8 +1,9 @@
 """Operators that draw random numbers: distributions, samples, dropout in training mode.
 
 The numbers are those of the operator ``random``, a function of a seed, of the node and of the place in its result. A
-node with the attribute ``seed`` depends on it alone; the others on the seed of the import and on their own number, so
-that they differ from each other. Each iteration of a loop draws others. docs/semantics.md is the policy for users.
+node with the attribute ``seed`` depends on it alone; the others on the seed of the import and on the names of their
+outputs, so that they differ from each other. Each iteration of a loop draws others, and the same ones whether the loop
+is unrolled or not. docs/semantics.md is the policy for users.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.common.sizes import Sizes, arithmetic, object_array
 from weft.frontends.onnx.converters.numbers import Traced, constant, operand
+from weft.frontends.onnx.draws import place_of
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.tensors import dtype_of
 from weft.graph.nodes import Constant, GraphExpr
@@ -27,18 +29,20 @@ _STEPS = 0x5851F42D4C957F2D
 def _drawn(node: Node, shape: Sequence[Dim], dtype: DType, distribution: str = "uniform") -> Traced:
     """Random numbers of ``dtype``, float32 or float64."""
     draws = node.importer.draws
-    made = Traced(node, node.constant(draws.repetition(node.scope.prefix, tuple(node.proto.output)), INDEX))
+    first = 0
     if node.has_attribute("seed"):
         seed, stream = _given_seed(node), 0
     else:
-        seed, stream = draws.seed & (1 << 64) - 1, draws.next_stream()
-        given = draws.run_seed()
-        made = made if given is None else made + Traced(node, given)
+        seed = draws.seed & (1 << 64) - 1
+        stream, first = place_of(node.path)
+    step = Traced(node, node.constant(first, INDEX))
+    given = draws.run_seed() if stream else None
+    step = step if given is None else step + Traced(node, given)
     for number in draws.iterations:
         iteration = Traced(node, node.as_data(Sizes(object_array([number], ()), INDEX)))
-        made = made * _STEPS + iteration
+        step = step * _STEPS + iteration
     attrs = {"shape": tuple(shape), "dtype": str(dtype), "seed": seed, "stream": stream, "distribution": distribution}
-    return Traced(node, node.call("random", made.x, **attrs))
+    return Traced(node, node.call("random", step.x, **attrs))
 
 
 def _given_seed(node: Node) -> int:
@@ -63,8 +67,14 @@ def _scaled(node: Node, shape: Sequence[Dim], dtype: DType, distribution: str) -
         made = drawn * node.real("scale", 1.0) + node.real("mean", 0.0)
     else:
         low, high = node.real("low", 0.0), node.real("high", 1.0)
-        made = drawn * (high - low) + low
+        return _below(high, low, (drawn * (high - low) + low).to(dtype)).x
     return made.to(dtype).x
+
+
+def _below(high: float, low: float, x: Traced) -> Traced:
+    """``x`` where it is below ``high``, else the largest number below: rounding may reach ``high``."""
+    end, start = (np.asarray(v, x.dtype.numpy) for v in (high, low))
+    return x.call("minimum", float(np.nextafter(end, start))) if start < end else x
 
 
 def _of_shape(distribution: str) -> Callable[[Node], Result]:
