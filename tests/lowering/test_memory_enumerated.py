@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from seeds import seeds
 
+from weft import te
 from weft.graph.passes.memory import MemoryPlan, plan_lives
 from weft.lowering.control_parts import Goto, Label, Place
 from weft.lowering.lifetimes import Lifetimes
@@ -39,7 +41,7 @@ class Code:
         self.items.append(CallKernel(0, (*reads, *writes)))
 
 
-def new_places(sizes: Sequence[int]) -> list[Place]:
+def new_places(sizes: Sequence[Any]) -> list[Place]:
     ends = [Place(0, "input", STEP, "uint8"), Place(1, "output", STEP, "uint8")]
     return ends + [Place(n, "arena", size, "uint8") for n, size in enumerate(sizes, 2)]
 
@@ -114,7 +116,7 @@ def is_wrong(code: Code, offsets: Mapping[Place, int]) -> bool:
     return False
 
 
-def verdict(code: Code, offsets: Mapping[Place, int], size: int = 1 << 20) -> bool:
+def verdict(code: Code, offsets: Mapping[Place, Any], size: int = 1 << 20) -> bool:
     """Whether the verifier refuses the plan."""
     try:
         verify_memory(code.items, code.places, offsets, MemoryPlan((), size, 0, 0), code.written, code.exchanges)
@@ -124,9 +126,9 @@ def verdict(code: Code, offsets: Mapping[Place, int], size: int = 1 << 20) -> bo
     return False
 
 
-def some_code(pick: random.Random, jumps: bool) -> Code:
+def some_code(pick: random.Random, jumps: bool, sizes: Sequence[Any] = (STEP, 2 * STEP)) -> Code:
     """Two to five kernels, over two or three places in the arena; with loops, branches and ends if ``jumps``."""
-    code = Code(new_places([pick.choice((STEP, 2 * STEP)) for _ in range(pick.choice((2, 3)))]))
+    code = Code(new_places([pick.choice(sizes) for _ in range(pick.choice((2, 3)))]))
     numbers = range(2, len(code.places))
     for n in numbers:
         if pick.random() < 0.9:
@@ -210,6 +212,39 @@ def test_edges_of_the_arena() -> None:
         for size in range(0, 6 * STEP, STEP // 2):
             inside = sizes[0] <= size and 2 * STEP + sizes[1] <= size
             assert verdict(code, offsets, size) == (not inside), (sizes, size)
+
+
+# ---- symbolic sizes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jumps", [False, True])
+@pytest.mark.parametrize("seed", seeds(2))
+def test_plans_of_symbolic_sizes_are_refused_if_they_are_wrong_for_some(seed: int, jumps: bool) -> None:
+    """Sizes and offsets are sums of two symbols, or the larger of them, and trying numbers decides."""
+    n, m = te.var("n"), te.var("m")
+    numbers = [*itertools.product((0, 1, 2, 3, 7), repeat=2), (16, 16), (16, 17), (2, 40), (40, 2)]
+    told = {True: 0, False: 0}
+    for at in range(60):
+        draws = f"{seed} {at}"
+        code = some_code(random.Random(draws), jumps, (STEP * n, STEP * m))
+        concrete = {v: some_code(random.Random(draws), jumps, (STEP * v[0], STEP * v[1])) for v in numbers}
+        pick = random.Random(draws)
+        for _ in range(5):
+            kinds = [pick.randrange(8) for _ in code.places[2:]]
+            offsets = {p: starts(n, m)[k] for p, k in zip(code.places[2:], kinds, strict=True)}
+            wrong = any(
+                is_wrong(c, {p: starts(*v)[k] for p, k in zip(c.places[2:], kinds, strict=True)})
+                for v, c in concrete.items()
+            )
+            assert verdict(code, offsets, 1 << 40) == wrong, (code.items, code.exchanges, kinds)
+            told[wrong] += 1
+    assert min(told.values()) > 15, told
+
+
+def starts(n: Any, m: Any) -> list[Any]:
+    """Offsets of places, for numbers and for symbols."""
+    larger, smaller = (max(n, m), min(n, m)) if isinstance(n, int) else (te.max(n, m), te.min(n, m))
+    return [STEP * v for v in (0 * n, n, m, n + m, 2 * n, larger, smaller, 2 * (n + m))]
 
 
 # ---- planning --------------------------------------------------------------------------------------------------------

@@ -237,3 +237,67 @@ def test_nothing_is_needed_behind_a_return() -> None:
     items = [kernel(0, 2), Goto(there, ("n",)), kernel(0, 3), kernel(3, 1), Return(()), there, kernel(2, 1)]
     assert not wrong(items, {2: 0, 3: 0})
     assert "still to be read" in wrong([i for i in items if not isinstance(i, Return)], {2: 0, 3: 0})
+
+
+N, M = te.var("n"), te.var("m")
+SECOND = {
+    "behind": (N * 64, N * 64, M * 64, False),
+    "behind a multiple": (N * 64, N * 192, M * 64, False),
+    "behind the larger": (N * 64, te.max(N, M) * 64, M * 64, False),
+    "behind whole lines": (N, (N + 63) // 64 * 64, M, False),
+    "behind the other size": (N * 64, M * 64, M * 64, True),
+    "behind the smaller": (N * 64, te.min(N, M) * 64, M * 64, True),
+    "behind a product": (N * 64, N * M * 64, 64, True),  # of which one may be 0
+    "behind a quotient": (N * 64, N // M * M * 64, M * 64, True),
+    "behind a number": (N * 64, 16 * 64, M * 64, True),
+    "behind a large number": (N * 64, 2048 * 64, M * 64, True),
+    "behind a difference": ((N - 3) * 64, (N - 3) * 64, M * 64, False),
+    "behind less than a difference": ((N - 3) * 64, (N - 4) * 64, M * 64, True),
+    "behind half": (N * 128, (N + M) * 64, M * 64, True),
+}
+
+
+@pytest.mark.parametrize("case", SECOND)
+@pytest.mark.parametrize("turned", [False, True])
+def test_sizes_that_differ_are_tried(case: str, turned: bool) -> None:
+    """A plan that is right where all sizes are equal may be wrong where they are not."""
+    first, offset, second, is_wrong = SECOND[case]
+    places = [X, Y, arena(2, first), arena(3, second)]
+    if turned:  # the symbols are found in the other order
+        places = [X, Y, arena(2, second), arena(3, first)]
+    at = {2: offset, 3: 0} if turned else {2: 0, 3: offset}
+    found = wrong([kernel(0, 2), kernel(0, 3), kernel(2, 3, 1)], at, places, 1 << 40)
+    assert ("still to be read" in found) == is_wrong, found
+
+
+@pytest.mark.parametrize("size", [N * 64 + M * 64, te.max(N, M) * 128, (N + 16) * 64])
+def test_the_arena_is_large_enough_for_all_sizes(size: Any) -> None:
+    items = [kernel(0, 2), kernel(0, 3), kernel(2, 3, 1)]
+    places = [X, Y, arena(2, N * 64), arena(3, M * 64)]
+    found = wrong(items, {2: 0, 3: N * 64}, places, size)
+    assert ("outside the arena" in found) == ("16" in str(size)), found
+
+
+def test_an_operand_is_overwritten_where_it_has_the_size_of_the_result_for_all_sizes() -> None:
+    items = [kernel(0, 2), kernel(2, 3), kernel(3, 1)]
+    for size, right in ((N * 64, True), (M * 64, False), (1024, False)):
+        a, b = arena(2, N * 64), arena(3, size)
+        found = wrong(items, {2: 0, 3: 0}, [X, Y, a, b], 1 << 40, exchanges={1: [(a, b)]})
+        assert bool(found) != right, (size, found)
+
+
+def test_many_sizes_and_many_places() -> None:
+    """Few assignments are tried where there are many places; they still find sizes in the wrong order."""
+    names = [te.var(f"n{i}") for i in range(20)]
+    for count in (20, 2000):
+        blocks = count // 20
+        places = [X, Y, *(arena(2 + i, names[i % 20] * 64) for i in range(count))]
+        items = [*(kernel(0, 2 + i) for i in range(count)), kernel(*range(2, 2 + count), 1)]
+        starts: list[Any] = [0]  # of the places of each size, which lie side by side
+        for name in names[:-1]:
+            starts.append(starts[-1] + name * (64 * blocks))
+        at = {2 + i: starts[i % 20] + names[i % 20] * (64 * (i // 20)) for i in range(count)}
+        assert not wrong(items, at, places, 1 << 40)
+        for moved, more, less in ((3, 4, 3), (4, 3, 4), (7, 0, 19), (12, 19, 1)):
+            found = wrong(items, {**at, 2 + moved: at[2 + moved] + (names[more] - names[less]) * 64}, places, 1 << 40)
+            assert found, (count, moved, more, less)

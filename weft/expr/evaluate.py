@@ -64,6 +64,15 @@ def evaluate(e: Expr, values: Mapping[Any, Any] | None = None, read: Read | None
     return done[e]
 
 
+def evaluate_all(roots: Sequence[Expr], values: Mapping[Any, Any]) -> list[Any]:
+    """The values of several expressions, as :func:`evaluate` has them; what they share is computed once. If ``values``
+    are arrays, one entry for each case, so are the results of what depends on them."""
+    done: dict[Expr, Any] = {key: convert(value, key.dtype) for key, value in values.items()}
+    for e in roots:
+        _run(e, done, None)
+    return [done[e] for e in roots]
+
+
 def _run(e: Expr, done: dict[Expr, Any], read: Read | None) -> None:
     stack = [e]
     while stack:

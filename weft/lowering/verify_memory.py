@@ -1,9 +1,10 @@
 """Verifies the memory plan of a program: no instruction overwrites a value that is still needed.
 
 The check uses only the instructions and offsets, not the planner. A backward walk over the instructions, including all
-jumps, computes the live places at each one. Symbolic sizes take the first value of ``ASSUMED_SIZES`` for which no
-tensor has a negative size. If there is no such value, which is possible because programs may refuse small inputs,
-nothing is checked. Invariants:
+jumps, computes the live places at each one. Symbolic sizes take several values: the first number of ``ASSUMED_SIZES``
+for which no tensor has a negative size, for all of them, and those of :func:`assignments`, in which the sizes differ.
+Assignments that give a tensor a negative size are left out, because programs may refuse small inputs. Invariants, for
+each assignment:
 
 * the output of an instruction overlaps no memory that this instruction or a later one reads. The exception is an
   operand that a kernel may overwrite with its result: the result then has exactly the memory of the operand;
@@ -14,21 +15,31 @@ nothing is checked. Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import or_
-from typing import Any
+from random import Random
+from typing import Any, TypeAlias
 
-from weft.expr.nodes import ExprLike
-from weft.graph.passes.memory import MemoryPlan, estimate
+import numpy as np
+
+from weft.expr.evaluate import evaluate_all
+from weft.expr.nodes import Expr, ExprLike, Var
+from weft.graph.dims import symbols
+from weft.graph.passes.memory import MemoryPlan
 from weft.lowering.control_parts import Goto, Label, Place, ends_stretch
 from weft.runtime.program import CallKernel, Check, CheckRange, Copy, SetSize
-from weft.support.errors import InternalError
+from weft.support.errors import InternalError, UserError
 from weft.support.memory import ALIGN
 
 ASSUMED_SIZES = (16, 100, 1000, 1 << 14)
+MAX_WORK = 3000
+"""Most places times assignments; at least :data:`MIN_ASSIGNMENTS` are tried, however many places there are."""
+MIN_ASSIGNMENTS = 4
 
 Exchanges = Mapping[int, Sequence[tuple[Place, Place]]]
+Sizes: TypeAlias = "Mapping[Expr, int]"
+"""The values of sizes and offsets that are not plain numbers, for one assignment."""
 
 
 def verify_memory(
@@ -45,11 +56,55 @@ def verify_memory(
     ``offsets`` gives the offsets of the places with memory of their own. ``written`` gives, per kernel call, how many
     of its last buffers the kernel writes. ``exchanges`` gives the operands that a kernel may overwrite with a result.
     """
-    fixed = [p for p in places if _is_fixed(p)]
-    for assumed in ASSUMED_SIZES:
-        if all(estimate(p.nbytes, assumed) >= 0 for p in fixed):
-            _Check(items, places, offsets, plan, written, exchanges, assumed).run()
-            return
+    sizes = [p.nbytes for p in places if _is_fixed(p)]
+    check = _Check(items, places, offsets, plan, written, exchanges)
+    found = _samples((*sizes, *offsets.values(), plan.arena_bytes, *plan.spaces), max(1, len(sizes)))
+    checked = False
+    for equal, values in found:
+        if not (equal and checked) and all(_number(n, values) >= 0 for n in sizes):
+            check.run(values)
+            checked = True
+
+
+def assignments(count: int) -> list[tuple[int, ...]]:
+    """Values for ``count`` symbolic sizes that differ from each other, besides 0 and 1 for all of them."""
+    pick = Random(count)
+    some = range(min(count, 8))
+    made = [(1,) * count, (0,) * count]
+    if count > 1:
+        made[:0] = [tuple(5 + 9 * i for i in range(count)), tuple(5 + 9 * i for i in reversed(range(count)))]
+        made += [tuple(pick.choice((0, 1, 2, 3, 5, 16, 17, 24, 64, 100)) for _ in range(count)) for _ in range(6)]
+        made += [tuple(4096 if i == k else 3 for i in range(count)) for k in some]
+        made += [tuple(0 if i == k else 33 for i in range(count)) for k in some]
+    return made
+
+
+def _samples(values: Iterable[ExprLike], places: int) -> Iterator[tuple[bool, Sizes]]:
+    """What ``values`` are for several assignments to their symbols, each with whether it is of ASSUMED_SIZES."""
+    unknown = [v for v in dict.fromkeys(values) if isinstance(v, Expr)]
+    names = list(dict.fromkeys(s for v in unknown for s in symbols(v)))
+    more = assignments(len(names))[: max(MIN_ASSIGNMENTS, MAX_WORK // places)] if names else []
+    rows = [(n,) * len(names) for n in ASSUMED_SIZES[: None if names else 1]] + more
+    table = np.array(rows, np.int64).reshape(len(rows), len(names))
+    try:
+        columns = evaluate_all(unknown, {s: table[:, i] for i, s in enumerate(names)})
+        known = zip(*(np.broadcast_to(c, len(rows)).tolist() for c in columns), strict=True) if unknown else [()]
+        found: list[Sizes | None] = [dict(zip(unknown, row, strict=True)) for row in known]
+    except UserError:  # some size is divided by 0
+        found = [_of(unknown, dict(zip(names, row, strict=True))) for row in rows]
+    yield from ((i < len(ASSUMED_SIZES), made) for i, made in enumerate(found) if made is not None)
+
+
+def _of(values: Sequence[Expr], given: Mapping[Var, int]) -> Sizes | None:
+    """What ``values`` are for one assignment; None if a size is divided by 0."""
+    try:
+        return dict(zip(values, map(int, evaluate_all(values, given)), strict=True))
+    except UserError:
+        return None
+
+
+def _number(value: ExprLike, sizes: Sizes) -> int:
+    return sizes[value] if isinstance(value, Expr) else int(value)
 
 
 class _Check:
@@ -61,27 +116,29 @@ class _Check:
         plan: MemoryPlan,
         written: Mapping[int, int],
         exchanges: Exchanges,
-        assumed: int,
     ) -> None:
         self.items, self.places, self.written, self.exchanges = items, places, written, exchanges
-        self.offsets = offsets
-        self.assumed = assumed
-        self.arenas = [estimate(n, assumed) for n in (plan.arena_bytes, *plan.spaces)]
+        self.offsets, self.plan = offsets, plan
         self.bits: dict[Place, int] = {}
+        self.sizes: Sizes = {}
         self.areas: dict[Place, tuple[object, int, int]] = {}
+        """The memory of each place for the current assignment: what it is in, its start and its end."""
         self.below: dict[Place, list[Place]] = {}
         """For each place, the stretches of it that an instruction writes."""
         for at in range(len(items)):
             for p in self._writes(at):
                 if p not in self.bits and _is_fixed(p):
                     self.bits[p] = 1 << len(self.bits)
-                    self.areas[p] = self._area(p)
                     for whole in _wholes(p):
                         self.below.setdefault(whole, []).append(p)
-        self.overlaps = self._overlaps()
+        self.live = self._live()
 
-    def run(self) -> None:
-        live = self._live()
+    def run(self, sizes: Sizes) -> None:
+        """Check the plan for one assignment."""
+        live, self.sizes = self.live, sizes
+        self.areas = {p: self._area(p) for p in self.bits}
+        self.arenas = [self._value(n) for n in (self.plan.arena_bytes, *self.plan.spaces)]
+        self.overlaps = self._overlaps()
         for at, item in enumerate(self.items):
             targets = [p for p in self._writes(at) if p in self.bits]
             for i, p in enumerate(targets):
@@ -123,7 +180,7 @@ class _Check:
     def _may_take(self, at: int, operand: Place, target: Place | None) -> bool:
         """``operand`` may be a join that nothing writes as a whole, only its parts."""
         pairs = self.exchanges.get(at, ())
-        if target is None or not any(a is operand and b is target for a, b in pairs):
+        if target is None or not any(a is operand and b is target for a, b in pairs) or not _is_fixed(operand):
             return False
         return self._area(operand) == self.areas.get(target)
 
@@ -173,14 +230,17 @@ class _Check:
 
     # -- memory of places ----------------------------------------------------------------------------------------------
 
+    def _value(self, value: ExprLike) -> int:
+        return _number(value, self.sizes)
+
     def _area(self, p: Place) -> tuple[object, int, int]:
-        start = estimate(self.offsets.get(p.memory, 0), self.assumed) + p.offset
+        start = self._value(self.offsets.get(p.memory, 0)) + p.offset
         owner = (p.root.kind, p.space) if p.root.kind == "arena" else p.root
-        return owner, start, start + estimate(p.nbytes, self.assumed)
+        return owner, start, start + self._value(p.nbytes)
 
     def _bounds(self, item: Any, p: Place) -> None:
         _, low, high = self.areas[p]
-        if p.offset + high - low > estimate(p.root.nbytes, self.assumed):
+        if p.offset + high - low > self._value(p.root.nbytes):
             self._fail(item, "writes past the end of its buffer")
         if p.root.kind == "arena" and (low < 0 or high > self.arenas[p.space]):
             self._fail(item, "writes outside the arena")
