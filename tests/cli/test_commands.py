@@ -16,6 +16,7 @@ from sample_models import dense, images, onnx, onnxruntime_result, random_input,
 import weft
 from weft.bench.engines import _weft
 from weft.cli import main as weft_main
+from weft.cli.run_command import read_labels
 from weft.cost import Rates
 from weft.runtime.artifact import Artifact
 from weft.target import Target
@@ -321,6 +322,28 @@ def test_run_shows_the_best_with_labels_and_a_profile(model: Path, weft_command:
     assert answer.status == 0
     assert answer.out.count("class number") == 2 and f"class number {best}" in answer.out
     assert "GFLOP/s" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("0: cat\n2: dog\n", ["cat", "", "dog"]),
+        ("1 a\n\n0 b c\n", ["b c", "a"]),
+        ("cat\ndog", ["cat", "dog"]),
+        ("0 cat\ndog", ["0 cat", "dog"]),
+        ("0 cat\n1", ["0 cat", "1"]),
+        ("", []),
+        ("² squared\n", ["² squared"]),
+        ("٣ three", ["٣ three"]),
+        ("-1 x", ["-1 x"]),
+        ("10000000000 far", ["10000000000 far"]),
+        ("9" * 5000 + " endless", ["9" * 5000 + " endless"]),
+    ],
+)
+def test_labels_are_lines_or_have_numbers(text: str, labels: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "labels.txt"
+    path.write_text(text, encoding="utf-8")
+    assert read_labels(str(path)) == labels
 
 
 @pytest.mark.parametrize(

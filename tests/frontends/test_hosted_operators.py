@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import struct
 import sys
 import threading
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +15,29 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from seeds import seeds
 
 import weft
+from weft.runtime.artifact import Artifact
 from weft.support import patterns, pictures
-from weft.support.errors import ArtifactError, InputError, MissingExtra, ModelError, UserError
+from weft.support.errors import (
+    ArtifactError,
+    InputError,
+    MissingExtra,
+    ModelError,
+    UserError,
+    WeftError,
+)
 
 re2 = pytest.importorskip("re2")
 Image = pytest.importorskip("PIL.Image")
 
 
+HEAD = '<ir_version: 10, opset_import: ["" : 20, "ai.onnx.ml" : 4]>\n'
+
+
 def model(text: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]>\n{text}')
+    return onnx.parser.parse_model(HEAD + text)
 
 
 def matcher(pattern: str) -> weft.Executable:
@@ -119,6 +134,53 @@ def test_what_cannot_be_decoded_is_empty(form: str) -> None:
     assert exe(whole).shape[:2] == (13, 7)
 
 
+OPTIONS = {
+    "PNG": ({},),
+    "BMP": ({},),
+    "TIFF": ({}, {"compression": "tiff_lzw"}, {"compression": "tiff_deflate"}, {"compression": "packbits"}),
+    "PPM": ({},),
+    "JPEG": ({}, {"progressive": True}),
+    "WEBP": ({}, {"lossless": True}),
+    "JPEG2000": ({},),
+}
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+@pytest.mark.parametrize("kind", pictures.FORMATS)
+def test_spoiled_pictures_are_decoded_or_empty(kind: str, seed: int) -> None:
+    """Whatever stands in the file: no exception of the package reaches the caller."""
+    rng, empty = np.random.default_rng(seed), 0
+    for options in OPTIONS[kind]:
+        try:
+            whole = encoded(PIXELS, kind, **options)
+        except (OSError, KeyError):
+            pytest.skip(f"this Pillow writes no {kind}")
+        for count in range(150):
+            data = whole.copy()
+            end = min(len(data), 80) if count % 2 else len(data)  # the heads of files have most of the traps
+            for place in rng.integers(0, end, 1 + count % 5):
+                data[place] = rng.choice((0, 1, 127, 255, int(data[place]) ^ 1 << int(rng.integers(8)), 40))
+            data = data[: rng.integers(len(data) + 1)] if count % 7 == 0 else data
+            height, width = pictures.size({"pixels": "RGB"}, data)
+            made = pictures.decode({"pixels": "RGB"}, data)
+            assert made.dtype == np.uint8 and made.shape == (height, width, 3)
+            empty += not made.size
+    assert empty > 10
+
+
+@pytest.mark.parametrize(
+    "error", [struct.error("x"), KeyError(1), TypeError("x"), IndexError(1), AssertionError(), ZeroDivisionError()]
+)
+def test_what_the_package_raises_is_no_picture(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any, **named: Any) -> None:
+        raise error
+
+    pictures._decoded.cache_clear()
+    monkeypatch.setattr(Image, "open", fail)
+    assert decoder()(encoded(PIXELS)).shape == (0, 0, 3)
+    pictures._decoded.cache_clear()
+
+
 def test_a_picture_feeds_the_model() -> None:
     text = """g (uint8[n] data) => (float[c] mean) {
       picture = ImageDecoder (data)
@@ -179,11 +241,61 @@ def test_the_runtime_looks_for_packages_when_it_loads(make: Any, extra: str, tmp
     assert found.value.hint == f"pip install 'weft[{extra}]'"
 
 
-def test_a_pattern_in_a_file_that_is_none() -> None:
-    artifact = matcher("a*").artifact
-    (host,) = artifact.program.hosts
-    from dataclasses import replace
+def changed(artifact: Artifact, **changes: Any) -> weft.Executable:
+    """An executable whose program has other host operators, all changed alike."""
+    hosts = tuple(replace(h, **changes) for h in artifact.program.hosts)
+    return weft.Executable(replace(artifact, program=replace(artifact.program, hosts=hosts)))
 
-    program = replace(artifact.program, hosts=(replace(host, attrs={"pattern": "("}),))
+
+def test_a_pattern_in_a_file_that_is_none() -> None:
     with pytest.raises(ArtifactError, match="cannot be loaded"):
-        weft.Executable(replace(artifact, program=program))
+        changed(matcher("a*").artifact, attrs={"pattern": "("})
+
+
+TEXT = {
+    "matches": 'g (string[n] x) => (bool[n] y) { y = RegexFullMatch <pattern = "a+"> (x) }',
+    "split": "g (string[n] x) => (string[n, m] y, int64[n] z) {"
+    ' y, z = StringSplit <delimiter = "b", maxsplit = 1> (x) }',
+    "concat": "g (string[n] x) => (string[n] y) { y = StringConcat (x, x) }",
+    "normalize": 'g (string[n] x) => (string[m] y) { y = StringNormalizer <stopwords = ["a"]> (x) }',
+    "cast": "g (string[n] x) => (float[n] y) { y = Cast <to = 1> (x) }",
+    "show": "g (string[n] x) => (string[m] y) { z = Shape (x) y = Cast <to = 8> (z) }",
+    "encode": "g (string[n] x) => (int64[n] y) {"
+    ' y = ai.onnx.ml.LabelEncoder <keys_strings = ["a"], values_int64s = [1]> (x) }',
+    "reshape": "g (string[n] x) => (string[k] y) { z = Shape (x) y = Reshape (x, z) }",
+}
+HOSTILE: list[dict[str, Any]] = [
+    {"attrs": {}},
+    {"attrs": dict.fromkeys(("delimiter", "maxsplit", "pattern", "case", "stopwords", "to", "keys", "values"), 3)},
+    {"attrs": dict.fromkeys(("delimiter", "maxsplit", "pattern", "case", "stopwords", "to", "keys", "values"))},
+    {"attrs": dict.fromkeys(("delimiter", "maxsplit", "pattern", "case", "stopwords", "to", "keys", "values"), ({},))},
+    {"attrs": {"delimiter": 3, "maxsplit": "x"}},
+    {"arguments": ()},
+    {"arguments": ("float32",)},
+    {"arguments": ("string",) * 3},
+    {"arguments": ("nonsense",)},
+    {"results": ()},
+    {"results": ("float32",)},
+    {"results": ("string",) * 3},
+    {"results": ("int64", "int64")},
+    {"results": ("nonsense",)},
+    *({"name": name} for name in ("text_split", "text_take", "text_select", "picture_decode", "constant")),
+]
+
+
+@pytest.mark.parametrize("kind", TEXT)
+def test_host_operators_of_changed_files_give_errors_of_weft(kind: str) -> None:
+    """Or results of some kind; never the exceptions of their functions."""
+    x = np.array(["a", "abc", "12"], object)
+    artifact = weft.compile(onnx.parser.parse_model(HEAD + TEXT[kind])).artifact
+    if kind not in ("reshape", "encode", "cast"):
+        assert artifact.program.hosts
+    with suppress(WeftError):
+        weft.Executable(artifact)(x)
+    refused = 0
+    for changes in HOSTILE:
+        try:
+            changed(artifact, **changes)(x)
+        except WeftError:  # also that of the executor, where a result has other elements than were planned
+            refused += 1
+    assert refused > 3 or not artifact.program.hosts

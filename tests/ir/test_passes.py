@@ -73,3 +73,15 @@ def test_a_failing_pass_is_blamed_and_users_errors_pass_through() -> None:
 
     with pytest.raises(ModelError):
         run_passes((Calls("refuse", refuse),), "x")
+
+
+def test_too_little_memory_is_no_bug_of_the_compiler() -> None:
+    """Neither in a pass nor in the verifier behind it."""
+
+    def run_out(program: str) -> str:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        run_passes((Append("a"), Calls("large", run_out)), "x", to_text=str)
+    with pytest.raises(MemoryError):
+        run_passes((Append("a"),), "x", (Verify(run_out, str),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import threading
 
@@ -18,7 +19,7 @@ from weft.ops.catalogue import OPERATORS
 from weft.runtime import _native
 from weft.runtime.program import Allocate, Invoke
 from weft.support.data import Data
-from weft.support.errors import InputError, ModelError, UserError
+from weft.support.errors import ArtifactError, InputError, ModelError, UserError
 
 
 def test_a_recursion_over_trees():
@@ -516,3 +517,57 @@ def @main(%f: fn(f32[2]) -> f32[2], %x: f32[2]) -> f32[2] {
     with pytest.raises(ModelError, match="takes the input 'f'") as caught:
         weft.compile(parse(text, OPERATORS))
     assert caught.value.code == "M020"
+
+
+TYPES = [
+    {},
+    {"Tree": {}},
+    {"Tree": []},
+    {"Tree": {"Leaf": [["tensor", "float32", [1, 4]]], "Node": [["data", "Bush"], ["data", "Tree"]]}},
+    {"Tree": {"Leaf": [["tensor", "float33", [1, 4]]], "Node": []}},
+    {"Tree": {"Leaf": [["tensor", "float32", ["n", 4]]], "Node": []}},
+    {"Tree": {"Leaf": [["tensor", "float32"]], "Node": []}},
+    {"Tree": {"Leaf": [[]], "Node": [["data"]]}},
+    {"Tree": {"Leaf": "tensor", "Node": 3}},
+    {"Tree": {"Leaf": [["tuple", [["tuple", 3]]]], "Node": []}},
+    {"Tree": {"Leaf": [["nothing"]], "Node": []}},
+    {"Tree": None},
+]
+
+
+@pytest.mark.parametrize("types", TYPES, ids=str)
+def test_types_of_a_changed_file_are_checked_when_it_is_loaded(types):
+    _, exe = compiled(TREE)
+    assert weft.Executable(exe.artifact)(tree(2), floats(4, 4)) is not None
+    artifact = dataclasses.replace(exe.artifact, program=dataclasses.replace(exe.artifact.program, types=types))
+    if types == {"Tree": {}}:  # a type without constructors has no values
+        with pytest.raises(InputError, match="must be Tree"):
+            weft.Executable(artifact)(tree(2), floats(4, 4))
+    else:
+        with pytest.raises(ArtifactError) as refusal:
+            weft.Executable(artifact)
+        assert refusal.value.code == "A010"
+
+
+def test_deep_tuples_of_a_changed_file_are_refused():
+    field = ["tensor", "float32", [1, 4]]
+    for _ in range(500):
+        field = ["tuple", [field]]
+    _, exe = compiled(TREE)
+    program = dataclasses.replace(exe.artifact.program, types={"Tree": {"Leaf": [field], "Node": []}})
+    with pytest.raises(ArtifactError):
+        weft.Executable(dataclasses.replace(exe.artifact, program=program))
+
+
+def test_results_of_a_changed_file_that_are_not_of_their_type():
+    _, exe = compiled(MAP + "def @main<n>(%xs: List<f32[n]>, %w: f32[n]) -> List<f32[n]> {\n  return %xs\n}\n")
+    given, (name,) = list_of(floats(3), floats(3, seed=1)), exe.artifact.program.types
+    cons = exe.artifact.program.types[name]["Cons"]
+    for constructors in ({"Nil": [], "Cons": []}, {"Nil": []}, {"Nil": [], "Cons": [*cons, *cons]}):
+        program = dataclasses.replace(exe.artifact.program, types={name: constructors})
+        changed = weft.Executable(dataclasses.replace(exe.artifact, program=program))
+        with pytest.raises((ArtifactError, InputError)):
+            changed(given, floats(3))
+        value = exe._arguments.convert(0, given)  # what was packed by the right types
+        with pytest.raises(ArtifactError, match="not of its type"):
+            changed._arguments.results((value,))

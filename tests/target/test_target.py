@@ -49,6 +49,8 @@ def test_attributes_add_and_remove() -> None:
         ("llvm -mcpu=pentium9", "unknown CPU 'pentium9'"),
         ("llvm -fast", "unknown target option"),
         ("cpu -num-cores=0", "positive whole number"),
+        ("cpu -num-cores=²", "positive whole number"),
+        (f"cpu -l1={'9' * 5000}", "positive whole number"),
     ],
 )
 def test_refusals(text: Any, part: str) -> None:

@@ -29,6 +29,9 @@ from weft.support.arrays import save_array, save_arrays
 from weft.support.errors import InputError, UserError
 from weft.support.words import milliseconds
 
+MAX_LABELS = 10_000_000
+"""Numbers of labels are below this."""
+
 
 @click.command("run")
 @click.argument("model")
@@ -151,17 +154,25 @@ def _summary(value: Any) -> list[str]:
 
 
 def read_labels(path: str) -> list[str]:
-    """The lines of a text file. If every line starts with a number, it is the index of the label."""
+    """The lines of a text file. If every line starts with a number below :data:`MAX_LABELS`, it is the index of the
+    label."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
         reason = getattr(problem, "strerror", None) or "it is not text in UTF-8"
         raise InputError(f"'{path}' cannot be read: {reason}", code="I025") from problem
     parts = [line.split(maxsplit=1) for line in lines if line.strip()]
-    if all(len(p) == 2 and p[0].rstrip(":").isdigit() for p in parts):
-        table = {int(p[0].rstrip(":")): p[1] for p in parts}
-        return [table.get(i, "") for i in range(max(table, default=-1) + 1)]
-    return lines
+    numbers = [_index_of(p[0].rstrip(":")) if len(p) == 2 else None for p in parts]
+    table = {n: p[1] for n, p in zip(numbers, parts, strict=True) if n is not None}
+    if None in numbers:
+        return lines
+    return [table.get(i, "") for i in range(max(table, default=-1) + 1)]
+
+
+def _index_of(word: str) -> int | None:
+    """The number that a word of ASCII digits writes; None for other words and large numbers."""
+    known = word.isascii() and word.isdigit() and len(word) < 20 and int(word) < MAX_LABELS
+    return int(word) if known else None
 
 
 def _show_top(screen: Any, value: np.ndarray[Any, Any], count: int, names: list[str] | None) -> None:

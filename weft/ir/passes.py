@@ -42,15 +42,15 @@ def run_passes(
 ) -> P:
     """Run ``passes`` in order.
 
-    Errors of the user pass through; anything else becomes an InternalError that names the pass and, given
-    ``to_text``, carries the program before it as reproducer.
+    Errors of the user and MemoryError pass through; anything else becomes an InternalError that names the pass and,
+    given ``to_text``, carries the program before it as reproducer.
     """
     for step in passes:
         for instrument in instruments:
             instrument.before(step, program)
         try:
             made = step.run(program)
-        except UserError:
+        except (UserError, MemoryError):
             raise
         except Exception as error:  # an unexpected exception in a pass is a bug of the compiler
             raise blame(step.name, error, program, to_text) from error
@@ -88,6 +88,8 @@ class Verify(Generic[P]):
             return
         try:
             self.verify(after)
+        except MemoryError:
+            raise
         except Exception as error:  # as in run_passes
             blamed = blame(step.name, error, before, self.to_text)
             blamed.message = blamed.message.replace("failed:", "gave an invalid program:", 1)

@@ -15,8 +15,8 @@ from weft.runtime.numbers import NotHeld, Unfit, number_array
 from weft.runtime.program import CallKernel, Check, CheckRange, ExecutableProgram, TensorSpec, describe
 from weft.runtime.sizes import evaluate, to_text
 from weft.runtime.tensor import Tensor, as_tensor, from_dlpack
-from weft.runtime.values import FieldType, pack, unpack
-from weft.support.errors import InputError, InternalError, UserError, WeftError
+from weft.runtime.values import FieldType, check_types, pack, unpack
+from weft.support.errors import MALFORMED, ArtifactError, InputError, InternalError, UserError, WeftError
 from weft.support.words import counted, did_you_mean
 
 # weft_status of csrc/include/weft_runtime.h, and the binding's own from 100.
@@ -26,10 +26,11 @@ _COUNT, _OUTPUT_COUNT, _OVERLAP, _OUTPUT_SHAPE = 100, 101, 102, 103
 
 
 class Arguments:
-    """Conversions and error messages for the arguments of one program."""
+    """Conversions and error messages for the arguments of one program. Raises ArtifactError for types that are none."""
 
     def __init__(self, program: ExecutableProgram) -> None:
         self.program = program
+        check_types(program.types, [self.field_type(s) for s in (*program.inputs, *program.outputs) if s.is_value])
 
     def field_type(self, spec: TensorSpec) -> FieldType:
         """The type of an input or output that is passed as a value."""
@@ -40,7 +41,12 @@ class Arguments:
     def results(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """The results of a run, with values converted to data and strings."""
         specs = zip(self.program.outputs, values, strict=True)
-        return tuple(unpack(v, self.field_type(s), self.program.types) if s.is_value else v for s, v in specs)
+        try:
+            return tuple(unpack(v, self.field_type(s), self.program.types) if s.is_value else v for s, v in specs)
+        except MALFORMED as error:
+            if isinstance(error, MemoryError):
+                raise
+            raise ArtifactError(f"malformed program: a result is not of its type ({error})", code="A010") from error
 
     def convert(self, index: int, value: Any) -> Tensor | _native.Value:
         """Input ``index`` as a compact tensor of the right dtype, or as a value if the program takes one. Raises

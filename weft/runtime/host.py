@@ -16,7 +16,7 @@ from weft.runtime import _native
 from weft.runtime.elements import numpy_dtype
 from weft.runtime.program import HostOperator
 from weft.runtime.values import pack, unpack
-from weft.support.errors import ArtifactError
+from weft.support.errors import ArtifactError, WeftError
 from weft.support.patterns import re2_pattern
 from weft.support.pictures import FUNCTIONS as PICTURES
 from weft.support.pictures import pillow
@@ -48,12 +48,24 @@ class HostOperators:
         self._operators = operators
 
     def run(self, number: int, arguments: tuple[_native.Value, ...]) -> tuple[_native.Value, ...]:
-        """The results of operator ``number``."""
+        """The results of operator ``number``. Raises ArtifactError where its attributes, operands or results do not fit
+        it, as in a file that was changed."""
         operator = self._operators[number]
-        arrays = [unpack(v, ("tensor", dtype, ()), {}) for v, dtype in zip(arguments, operator.arguments, strict=True)]
-        made = FUNCTIONS[operator.name](operator.attrs, *arrays)
-        results = made if isinstance(made, tuple) else (made,)
-        return tuple(_packed(r, dtype) for r, dtype in zip(results, operator.results, strict=True))
+        try:
+            arrays = [
+                unpack(v, ("tensor", dtype, ()), {}) for v, dtype in zip(arguments, operator.arguments, strict=True)
+            ]
+            made = FUNCTIONS[operator.name](operator.attrs, *arrays)
+            results = made if isinstance(made, tuple) else (made,)
+            return tuple(_packed(r, dtype) for r, dtype in zip(results, operator.results, strict=True))
+        except (WeftError, MemoryError):
+            raise
+        except Exception as error:  # whatever a function raises for attributes that it was not made for
+            raise ArtifactError(
+                f"the host operator '{operator.name}' of the program is malformed ({type(error).__name__}: {error})",
+                code="A010",
+                hint="compile the model again",
+            ) from error
 
 
 def _packed(result: Any, dtype: str) -> _native.Value:

@@ -19,14 +19,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.runtime import _native
-from weft.runtime.elements import numpy_dtype
+from weft.runtime.elements import EXTENDED, STANDARD, numpy_dtype
 from weft.runtime.numbers import NotHeld, Unfit, foreign_array, number_array
 from weft.support.data import Data
-from weft.support.errors import InputError
+from weft.support.errors import MALFORMED, ArtifactError, InputError
 
 FieldType = Sequence[Any]
 Types = Mapping[str, Mapping[str, Sequence[FieldType]]]
 _TENSOR, _DATA, _FOREIGN = 0, 1, 2
+_MAX_DEPTH = 100
+"""Tuples in the type of a field nest at most so deep."""
+_ELEMENTS = frozenset((*STANDARD, *EXTENDED, "string"))
+
+
+def check_types(types: Any, ports: Sequence[FieldType]) -> None:
+    """Check that ``types`` has the form above, and that it has all types that it and ``ports`` name. Raises
+    ArtifactError A010."""
+    try:
+        todo = [(field, 0) for field in ports]
+        for constructors in types.values():
+            todo += [(field, 0) for fields in constructors.values() for field in fields]
+        while todo:
+            (kind, *rest), depth = todo.pop()
+            if kind == "tuple":
+                (parts,) = rest
+                todo += [(part, depth + 1) for part in parts]
+                known = depth < _MAX_DEPTH
+            elif kind == "data":
+                (name,) = rest
+                known = name in types
+            elif kind == "tensor":
+                dtype, shape = rest
+                known = dtype in _ELEMENTS and all(type(d) is int for d in shape)
+            else:
+                known = kind == "function" and not rest
+            if not known:
+                raise ValueError(f"'{kind}' of {rest}")
+    except MALFORMED as error:
+        raise ArtifactError(f"malformed program: its types are none ({error})", code="A010") from error
 
 
 def leaves(field: FieldType) -> list[FieldType]:

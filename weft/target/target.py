@@ -280,7 +280,7 @@ def _with_options(target: Target, words: Sequence[str]) -> Target:
     numbers = {}
     for key, field_name in (("num-cores", "cores"), ("l1", "l1"), ("l2", "l2"), ("l3", "l3")):
         text = given.get(key, str(getattr(cpu, field_name)))
-        if not text.isdigit() or int(text) < 1:
+        if not (text.isascii() and text.isdigit() and len(text) < 16) or int(text) < 1:
             raise TargetError(f"-{key} must be a positive whole number, not '{text}'", code="G005")
         numbers[field_name] = int(text)
     frozen = frozenset(features)
