@@ -38,7 +38,7 @@ def convert(value: Any, dtype: DType) -> Any:
     array = np.asarray(value)
     to = dtype.numpy
     with np.errstate(all="ignore"):
-        if array.dtype.kind == "V" and array.dtype.itemsize == 1:
+        if array.dtype.kind in "Vf" and array.dtype.itemsize == 1:
             array = array.astype(np.float32)  # exact, and not every pair of narrow types has a conversion
         if dtype.is_integer and dtype.bits < 8:
             array = _wrap(array.astype(np.int64), dtype)

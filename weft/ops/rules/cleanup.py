@@ -226,10 +226,17 @@ LIMIT_RULES: tuple[GraphRule, ...] = (
 # Casts, choices, marks.
 
 
+_WITHOUT_ZERO = DType("float8_e8m0fnu")
+
+
 def _lossless(source: DType, target: DType) -> bool:
     """Whether every value of ``source`` is one of ``target``."""
-    if source == target or source.kind == "bool":
+    if source == target:
         return True
+    if source.kind == "bool":  # 0 and 1
+        if target.is_integer:
+            return target.kind == "uint" or target.bits > 1  # one signed bit holds 0 and -1
+        return target.is_float and target != _WITHOUT_ZERO
     if (source.kind == "int" and target.kind == "int") or (source.kind == "uint" and target.kind == "uint"):
         return source.bits <= target.bits
     if source.kind == "uint" and target.kind == "int":
