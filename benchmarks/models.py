@@ -36,7 +36,7 @@ BF16_MODELS = ("ResNet-50", "MobileNetV2", "BERT-base 128", "GPT-2 prefill 64", 
 """Models measured with ``--precision bf16``, against peers that have such an option."""
 BF16_PEERS = ("openvino",)
 TOLERANCE = {"f32": 1e-3, "bf16": 1e-1}
-"""Largest difference of an output, relative to its largest magnitude, for two engines to agree."""
+"""Largest difference of an output, relative to how far its numbers lie apart, for two engines to agree."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from benchmarks.report import Table, geometric_mean
 from weft.bench.turns import Record
 
 MAX_RELATIVE_DIFFERENCE = 1e-2
-"""Peers whose results differ by more, relative to the largest magnitude, are not compared."""
+"""Peers whose results differ by more, relative to how far the numbers of an output lie apart, are not compared."""
 
 SLOW = 0.95
 """Models above this ratio are named in the summary."""

@@ -150,7 +150,22 @@ def test_differences_count_nan() -> None:
     assert difference([a], [a]) == (0.0, 0.0) and difference([nan], [nan]) == (0.0, 0.0)
     assert difference([a], [nan])[0] == np.inf and difference([a], []) == (np.inf, np.inf)
     assert difference([a], [a.reshape(1, 2)]) == (np.inf, np.inf)
-    assert difference([a], [np.array([1.0, 4.0])]) == (2.0, 0.5)
+    assert difference([a], [np.array([1.0, 5.0])]) == (3.0, 0.75), "of the distance from 1 to 5"
+    assert difference([a + 1000], [np.array([1001.0, 1005.0])]) == (3.0, 0.75), "a constant part hides nothing"
+    assert difference([np.array([3.0, 3.0])], [np.array([4.0, 4.0])]) == (1.0, 0.25)
+    inf = np.array([1.0, np.inf, -np.inf])
+    assert difference([inf], [inf]) == (0.0, 0.0)
+    assert difference([np.array([2.0, np.inf, -np.inf])], [inf]) == (1.0, 1.0)
+    for nothing in (np.nan, np.inf, -np.inf):
+        assert difference([np.full(3, nothing)], [np.full(3, nothing)]) == (np.inf, np.inf), "there is no number"
+        assert difference([a, np.full(3, nothing)], [a, np.full(3, nothing)])[1] == np.inf
+    for other in (np.array([1.0, np.inf, np.inf]), np.array([1.0, 5.0, -np.inf]), np.array([np.nan, np.inf, -np.inf])):
+        assert difference([other], [inf]) == (np.inf, np.inf) == difference([inf], [other])
+    assert (
+        difference([np.array([255], np.uint8)], [np.array([1], np.uint8)])[0]
+        == 254
+        == difference([np.array([1], np.uint8)], [np.array([255], np.uint8)])[0]
+    )
     assert difference([np.zeros(0)], [np.zeros(0)]) == (0.0, 0.0)
 
 

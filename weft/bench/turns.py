@@ -199,8 +199,9 @@ def _precision(inputs: dict[str, Array]) -> str:
 
 
 def difference(ours: list[Array], theirs: list[Array]) -> tuple[float, float]:
-    """Largest absolute difference, and largest difference relative to the largest magnitude of that output. Both are
-    infinite if the outputs do not correspond or only one of two values is NaN."""
+    """Largest absolute difference, and largest difference relative to how far the numbers of that output lie apart (if
+    all are equal, to their magnitude): a large constant part hides nothing. Both are infinite if the outputs do not
+    correspond, have NaN or infinities in different places, or have no other number to compare."""
     worst = relative = 0.0
     if len(ours) != len(theirs):
         return float("inf"), float("inf")
@@ -209,10 +210,13 @@ def difference(ours: list[Array], theirs: list[Array]) -> tuple[float, float]:
             return float("inf"), float("inf")
         if a.size == 0:
             continue
-        gap = float(np.max(np.abs(a.astype(np.float64) - b.astype(np.float64))))
-        if np.isnan(gap):
-            same = np.array_equal(np.isnan(a), np.isnan(b))
-            gap = float(np.nanmax(np.abs(a - b))) if same and not np.isnan(a).all() else 0.0 if same else float("inf")
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        finite = np.isfinite(y)
+        same = np.array_equal(x[~finite], y[~finite], equal_nan=True) and np.isfinite(x[finite]).all()
+        if not same or not finite.any():
+            return float("inf"), float("inf")
+        low, high = float(y[finite].min()), float(y[finite].max())
+        gap = float(np.max(np.abs(x[finite] - y[finite])))
         worst = max(worst, gap)
-        relative = max(relative, gap / max(1e-12, float(np.nanmax(np.abs(b.astype(np.float64))))))
+        relative = max(relative, gap / max(1e-12, high - low if low < high else abs(high)))
     return worst, relative
