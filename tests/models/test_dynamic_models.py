@@ -29,6 +29,15 @@ def silero() -> tuple[Path, weft.Executable]:
     return path, weft.compile(path, shapes={"input": (1, 576)}, threads=1)
 
 
+@pytest.fixture(scope="module")
+def voice() -> tuple[Any, weft.Executable]:
+    """With an open length."""
+    path = zoo.or_skip(zoo.shared, "silero_vad")
+    options = ort.SessionOptions()
+    options.log_severity_level = 4  # it prints why it refuses a length
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]), weft.compile(path, threads=1)
+
+
 def test_voice_activity_over_a_minute_of_speech(silero: tuple[Path, weft.Executable]) -> None:
     path, exe = silero
     other = session(path)
@@ -60,6 +69,27 @@ def test_voice_activity_of_open_length_and_batch() -> None:
     feed["input"] = np.zeros((1, 1024), np.float32)
     with pytest.raises(InputError, match="removes"):
         exe.run(feed)
+
+
+@pytest.mark.parametrize("rate", [16000, 8000])
+def test_too_few_samples_are_refused(rate: int, voice: tuple[Any, weft.Executable]) -> None:
+    """With an error about the input, for all lengths that onnxruntime does not take; it takes all that Weft takes."""
+    other, exe = voice
+    taken = 0
+    for length in (0, 1, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 99, 128, 129, 255, 256, 257, 512, 1000):
+        x = np.random.default_rng(length).standard_normal((1, length)).astype(np.float32)
+        feed = {"input": x, "state": np.zeros((2, 1, 128), np.float32), "sr": np.array(rate)}
+        try:
+            wanted = other.run(None, feed)
+        except Exception:  # onnxruntime has a class for each of its reasons
+            with pytest.raises(InputError) as refusal:
+                exe.run(feed)
+            assert refusal.value.code == "I004"
+            continue
+        for got, want in zip(exe.run(feed).values(), wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+        taken += 1
+    assert taken >= 2
 
 
 def test_a_branch_for_other_shapes_is_an_error_only_when_taken(silero: tuple[Path, weft.Executable]) -> None:
