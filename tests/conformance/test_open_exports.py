@@ -172,12 +172,12 @@ def one_typed_case(seed: int) -> int | None:
 
 @pytest.mark.parametrize("seed", seeds(12))
 def test_exports_with_open_sizes(seed: int) -> None:
-    assert one_case(seed) <= 3, "sizes other than 0 are never refused"
+    assert one_case(seed) == 0, "no size is refused that eager execution takes"
 
 
 @pytest.mark.parametrize("seed", seeds(12))
 def test_exports_of_many_dtypes(seed: int) -> None:
-    assert (one_typed_case(seed) or 0) <= 3, "sizes other than 0 are never refused"
+    assert not one_typed_case(seed), "no size is refused that eager execution takes"
 
 
 def test_a_wrong_result_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,3 +211,33 @@ def test_a_thousand_exports_of_many_dtypes(part: int) -> None:
     found = [one_typed_case(seed) for seed in seeds(25, 200_000 + 100 * part)]
     assert sum(refused is not None for refused in found) >= 15  # most are exported
     assert sum(filter(None, found)) < 25 * len(SIZES) // 4  # and most sizes are computed
+
+
+class Fixed(torch.nn.Module):  # type: ignore[misc, name-defined]  # as above
+    """One function."""
+
+    def __init__(self, function: Step) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return (self.function(x),)
+
+
+ROLLED: dict[str, Step] = {
+    "roll, cumsum": lambda x: x.roll(1, 0).cumsum(1),
+    "roll, product, softmax": lambda x: (x.roll(-2, 0) @ x.transpose(1, 2)).softmax(2),
+    "roll of both": lambda x: x.roll((1, -3), (0, 1)) * 2,
+    "roll, flip, roll": lambda x: x.roll(1, 0).flip(0).roll(-1, 1),
+    "roll, sum": lambda x: x.roll(2, 1).sum(1),
+    "roll, reshape": lambda x: x.roll(1, 0).reshape(-1, 2).cumsum(0),
+    "roll, concat": lambda x: torch.cat([x.roll(1, 0), x.roll(1, 1)], 2),
+}
+
+
+@pytest.mark.parametrize("name", ROLLED)
+def test_rolls_of_empty_batches(name: str) -> None:
+    """PyTorch exports them as slices from the last element on; no size is refused."""
+    module = Fixed(ROLLED[name]).eval()
+    with torch.no_grad():
+        assert compare(module, _exported(module, torch.randn(3, 5, WIDTH)), _sample, 0, name) == 0
