@@ -196,8 +196,8 @@ def batched(path: Path, batch: int | str) -> Path:
 
 
 def random_inputs(model: Any, seed: int, sizes: dict[str, int] | None = None) -> dict[str, np.ndarray]:
-    """Seeded inputs for a ModelProto: pictures, normal floats, token-like integers, masks of 1; dimensions by ``sizes``
-    or 1."""
+    """Seeded inputs for a ModelProto: pictures, normal floats, token-like integers, masks of padded rows; dimensions by
+    ``sizes`` or 1."""
     import onnx
 
     rng = np.random.default_rng(seed)
@@ -213,10 +213,19 @@ def random_inputs(model: Any, seed: int, sizes: dict[str, int] | None = None) ->
     return made
 
 
+def padded(rng: np.random.Generator, shape: list[int]) -> np.ndarray:
+    """An attention mask of rows that end early: 1 for at least half of the places, and 0 behind, at least once."""
+    length = shape[-1]
+    kept = rng.integers(min(length, length // 2 + 1), length + 1, shape[:-1])
+    kept.reshape(-1)[:1] = max(1, min(int(kept.reshape(-1)[0]), length - 1))
+    made: np.ndarray = np.arange(length) < kept[..., None]
+    return made
+
+
 def _random(rng: np.random.Generator, name: str, shape: list[int], dtype: np.dtype) -> np.ndarray:
     if np.issubdtype(dtype, np.integer):
         if "mask" in name:
-            return np.ones(shape, dtype)
+            return padded(rng, shape).astype(dtype)
         return rng.integers(0, 2 if "type" in name else 100, shape).astype(dtype)
     if dtype == np.bool_:
         return rng.random(shape) < 0.5

@@ -37,8 +37,22 @@ def check(path: Path, sizes: dict[str, int] | None = None, seeds: int = 3) -> No
                  for i, g in enumerate(given)]  # fmt: skip
     ours = [list(exe.run(inputs).values()) for inputs in given]
     theirs = [onnxruntime_result(path, **inputs) for inputs in given]
+    for name in given[0] if len(given[0]) > 1 else ():
+        matters(path, name, given, theirs)
     for i, spec in enumerate(exe.outputs):
         agrees(f"{path.stem} {spec.name}", [r[i] for r in ours], [r[i] for r in theirs], MISSES.get(path.stem, 0.0))
+
+
+def matters(path: Path, name: str, given: list[dict[str, np.ndarray]], results: list[list[np.ndarray]]) -> None:
+    """Check that one input by itself changes a result by more than the tolerance: a compiler that does not read it
+    would be seen."""
+    others = [g[name] for g in given[1:] if not np.array_equal(g[name], given[0][name])]
+    assert others, f"{path.stem}: {name} is always the same: a poor test"
+    other = onnxruntime_result(path, **{**given[0], name: others[0]})
+    assert any(
+        agreement.difference(b, a, agreement.spread([r[i] for r in results]))
+        for i, (a, b) in enumerate(zip(results[0], other, strict=True))
+    ), f"{path.stem}: {name} hardly matters: a poor test"
 
 
 def agrees(name: str, ours: list[np.ndarray], theirs: list[np.ndarray], misses: float = 0.0) -> None:
@@ -149,3 +163,30 @@ def test_candy_is_closer_to_the_exact_result_than_onnxruntime() -> None:
     (theirs,) = onnxruntime_result(path, **{weft.load(path).main.params[0].name: x})
     errors = [float(np.sqrt(np.mean((v - exact) ** 2))) for v in (weft.compile(path)(x), theirs)]
     assert errors[0] < errors[1] / 2
+
+
+def test_masks_pad() -> None:
+    """A mask of ones would test nothing: each has a row that ends early, and no row is empty."""
+    for shape in ([1, 7], [2, 7], [3, 2], [2, 1, 1, 16], [1, 128]):
+        for seed in range(20):
+            mask = zoo.padded(np.random.default_rng(seed), shape)
+            assert mask.shape == tuple(shape) and mask[..., 0].all() and not mask.all()
+            assert (np.diff(mask.astype(int), axis=-1) <= 0).all(), "1, and then 0"
+    assert zoo.padded(np.random.default_rng(0), [2, 1]).all() and not zoo.padded(np.random.default_rng(0), [2, 0]).size
+
+
+@pytest.mark.parametrize("name", ["bert", "vit"])
+def test_models_compiled_without_strictness(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As users have it: tests turn WEFT_STRICT on, which makes of a rule that fails an error. Kernels are the same."""
+    path = zoo.or_skip(zoo.transformer, name, "tiny", "dynamic")
+    compiled = {}
+    for strict in ("0", "1"):
+        monkeypatch.setenv("WEFT_STRICT", strict)
+        monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / strict))
+        check(path, {"batch": 2, "sequence": 7}, seeds=2)
+        compiled[strict] = weft.compile(path).artifact
+    assert compiled["0"].codes == compiled["1"].codes
+
+
+def test_the_basic_pitch_network() -> None:
+    check(zoo.or_skip(zoo.shared, "basic_pitch_nmp"))
