@@ -286,3 +286,34 @@ def test_reductions_and_arithmetic_on_conditions_are_refused() -> None:
         with pytest.raises(UserError) as refusal:
             te.create_schedule(compute(shape, f).op)
         assert refusal.value.code == code
+
+
+def test_what_a_reduction_starts_at_is_read_without_any_step() -> None:
+    """A reduction over no element gives the value that it starts at."""
+    k, none = te.reduce_axis((0, n), "k"), te.reduce_axis((0, 0), "z")
+    whole = te.placeholder((n,), name="W")
+    with pytest.raises(UserError, match="outside") as refusal:
+        te.create_schedule(te.compute((4,), lambda i: te.sum(FIXED[none], axis=none, init=FIXED[i + 10**8])).op)
+    assert refusal.value.code == "E209"
+    inside = te.compute((8,), lambda i: te.sum(FIXED[none], axis=none, init=FIXED[7 - i]), name="S")
+    assert open_accesses([inside]) == []
+    last = te.compute((3,), lambda i: te.sum(OPEN[k], axis=k, init=whole[n - 1]), name="L")
+    run = weft.build(te.create_schedule(last.op), [OPEN, whole, last])
+    for size in (1, 2, 9):
+        x, w, y = np.arange(size, dtype=np.float32), np.full(size, 3, np.float32), np.zeros(3, np.float32)
+        run(x, w, y)
+        np.testing.assert_allclose(y, x.sum() + 3)
+    with pytest.raises(InputError, match="reads 'W'") as error:
+        run(*(np.zeros(size, np.float32) for size in (0, 0, 3)))
+    assert error.value.code == "I004"
+    kept = te.compute(
+        (3,), lambda i: te.sum(OPEN[k], axis=k, init=te.if_then_else(n >= 1, whole[n - 1], 5.0)), name="K"
+    )
+    run, y = weft.build(te.create_schedule(kept.op), [OPEN, whole, kept]), np.zeros(3, np.float32)
+    run(np.zeros(0, np.float32), np.zeros(0, np.float32), y)
+    np.testing.assert_array_equal(y, 5)
+    many = te.compute((m,), lambda i: te.sum(OPEN[k], axis=k, init=whole[i]), name="M")
+    run = weft.build(te.create_schedule(many.op), [m, OPEN, whole, many])
+    run(0, *(np.zeros(size, np.float32) for size in (0, 0, 0)))  # no result, so nothing is read
+    with pytest.raises(InputError, match="reads 'W'"):
+        run(1, *(np.zeros(size, np.float32) for size in (0, 0, 1)))

@@ -148,8 +148,8 @@ def _reads_outside(op: ComputeOp) -> bool:
 
 
 class _Search:
-    """Looks at accesses of one operation while the variables of ``ranges`` (start and extent of each) move, for sizes of
-    at least ``least``."""
+    """Looks at accesses of one operation while the variables of ``ranges`` (start and extent of each) move, for sizes
+    of at least ``least``."""
 
     def __init__(
         self,
@@ -227,14 +227,18 @@ class _Search:
 
 def _of_compute(op: ComputeOp, first_step: Expr | None, least: int = 0) -> list[OpenAccess]:
     """The accesses of ``op`` that are not proved to be in bounds, for sizes of at least ``least``."""
-    ranges = _ranges((*op.axis, *op.reduce_axis))
+    ranges, reduced = _ranges(op.axis), _ranges(op.reduce_axis)
     if first_step is not None:
         time = op.axis[0]
         ranges[time.var] = (first_step, index(time.extent) - first_step)
-    search = _Search(op, ranges, least=least)
+    search = _Search(op, ranges | reduced, least=least)
     for load, conditions in accesses(op):
         search.read(load, conditions)
-    return search.found
+    # The values at which reductions start are read also where the reduction has no step.
+    before = _Search(op, ranges, (e for pair in reduced.values() for e in pair), least)
+    for load, conditions in _first_accesses(op):
+        before.read(load, conditions)
+    return search.found + before.found
 
 
 def _of_update(op: UpdateOp) -> list[OpenAccess]:
@@ -315,20 +319,25 @@ def _ends(facts: Facts, at: Expr, moving: list[Var]) -> tuple[Expr, Expr] | None
 
 
 def accesses(op: ComputeOp) -> Iterator[tuple[Load, Conditions]]:
-    """The loads in the body, each with the conditions under which it is evaluated."""
+    """The loads in the body, each with the conditions under which it is evaluated; of reductions those of each step."""
     first = op.body[0]
     conditions: Conditions = ()
     if isinstance(first, Reduce):
         roots: tuple[Expr, ...] = first.sources
         yield from guarded_loads(first.condition, conditions)
-        for start in first.init or ():
-            yield from guarded_loads(start, conditions)
         conditions = _and((), first.condition)
     else:
         roots = op.body
     seen: set[tuple[Expr, Conditions]] = set()
     for root in roots:
         yield from guarded_loads(root, conditions, seen)
+
+
+def _first_accesses(op: ComputeOp) -> Iterator[tuple[Load, Conditions]]:
+    """The loads of the values at which a reduction starts."""
+    first = op.body[0]
+    for start in (isinstance(first, Reduce) and first.init) or ():
+        yield from guarded_loads(start, ())
 
 
 def _and(conditions: Conditions, more: Expr) -> Conditions:
