@@ -20,6 +20,8 @@ from typing import Any
 from benchmarks.report import Table
 from benchmarks.suite import SUITE, Entry, available
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tests" / "api"))
+
 COLD, WARM, LOAD = 10.0, 1.0, 100.0
 """Targets (upper limits): seconds with an empty and with a full kernel cache, milliseconds to load an artifact."""
 
@@ -120,6 +122,41 @@ def models(quick: bool) -> Table:
     return table([row(entry, path) for entry, path in available(quick, [e for e in SUITE if e.group != "images8"])])
 
 
+TAILS = ("albert", "levit", "focalnet")
+"""Models of the zoo that once took longest for their size."""
+GRAPHS = (("elementwise", 3000), ("residuals", 1000), ("convolutions", 400), ("convolutions", 1600))
+"""Graphs of ``tests/api/large_models.py``: family and number. A residual has three operators, a convolution two."""
+
+
+def large(quick: bool) -> Table:
+    """Models with many operators or many different kernels."""
+    import onnx
+    from large_models import FAMILIES, model
+
+    from benchmarks.zoo import cache
+    from benchmarks.zoo.lists import ENTRIES
+
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        paths: list[tuple[str, Path]] = []
+        for family, number in GRAPHS[:1] if quick else GRAPHS:
+            paths.append((f"{number:,} {family}", Path(folder) / f"{family}{number}.onnx"))
+            onnx.save(model(FAMILIES[family], number), paths[-1][1])
+        for entry in ENTRIES if not quick else ():
+            if entry.name in TAILS:
+                try:
+                    paths.append((f"{entry.name} (zoo)", cache.model(entry)))
+                except (cache.Unavailable, cache.ExportError) as why:
+                    print(f"{entry.name} is left out: {why}", file=sys.stderr)
+        for name, path in paths:
+            variables = {"WEFT_CACHE_DIR": f"{folder}/{path.stem}-cache"}
+            cold, *again = (_in_a_process(_COMPILE, path, f"{folder}/made.weft", **variables) for _ in range(3))
+            warm = min(a["seconds"] for a in again)
+            rows.append((name, cold["operators"], cold["calls"], cold["built"], cold["seconds"], warm))
+    columns = ("model", "operators", "kernel calls", "built", "cold s", "warm s")
+    return Table("Many operators", columns, tuple(rows), "As above; operators after simplification.")
+
+
 def steps() -> Table:
     """Medians over a convolution of ResNet-50's size."""
     from weft import te
@@ -169,7 +206,7 @@ def steps() -> Table:
 
 
 def run(quick: bool) -> list[Table]:
-    return [models(quick), steps()]
+    return [models(quick), large(quick), steps()]
 
 
 if __name__ == "__main__":

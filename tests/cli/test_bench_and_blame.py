@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from command_runner import Weft
 from sample_models import images
@@ -263,3 +264,33 @@ def test_an_engine_without_a_time_limit_is_left_out(tmp_path: Path, monkeypatch:
     assert engine.run(1) == [] and engine.outputs() == []
     engine.close()
     assert engine.process.poll() is not None
+
+
+@pytest.mark.parametrize("name", ["small.weft", "renamed.onnx", "without_suffix"])
+@pytest.mark.parametrize("command", ["bench", "compile", "blame"])
+def test_commands_for_models_say_what_takes_an_artifact(
+    artifact: Path, weft_command: Weft, command: str, name: str
+) -> None:
+    copied = Path(name)
+    copied.write_bytes(artifact.read_bytes())
+    answer = weft_command(command, copied)
+    assert answer.status == 1 and "M002" in answer.err
+    assert "compiled already" in answer.err and "'weft run', 'weft inspect'" in answer.err
+
+
+def test_bench_names_open_sizes_that_do_not_fit(tmp_path: Path, weft_command: Weft) -> None:
+    """Sizes that nobody gives count as 1, which not every model can take."""
+    text = """<ir_version: 10, opset_import: ["" : 20]> g (float[n, 4] x) => (float[m, 4] y) {
+        w = Constant <value = float[1, 1, 3] {1, 1, 1}> ()
+        one = Constant <value_ints = [1]> ()
+        t = Transpose <perm = [1, 0]> (x)
+        u = Unsqueeze (t, one)
+        c = Conv (u, w)
+        s = Squeeze (c, one)
+        y = Transpose <perm = [1, 0]> (s)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "window.onnx")
+    answer = weft_command("bench", "window.onnx", "--peers", "none")
+    assert answer.status == 1 and "--shape" in answer.err and "x=n,4" in answer.err, answer.err
+    answer = weft_command("bench", "window.onnx", "--peers", "none", "--shape", "n=9", "--runs", 2)
+    assert answer.status == 0, answer.err

@@ -19,6 +19,7 @@ from weft.cli import main as weft_main
 from weft.cli.run_command import read_labels
 from weft.cost import Rates
 from weft.runtime.artifact import Artifact
+from weft.support.errors import InternalError
 from weft.target import Target
 from weft.target.target import host_cpu
 
@@ -62,6 +63,20 @@ def test_reports_of_bugs_that_cannot_be_written_change_nothing(
     monkeypatch.setitem(weft_main.COMMANDS, "broken", "a command that has no file")
     answer = weft_command("broken")
     assert answer.status == 70 and "internal error[W000]" in answer.err and "weft-traceback.txt" not in answer.err
+
+
+@pytest.mark.parametrize(("reproducer", "left"), [(None, "weft-traceback.txt"), ("a program", "weft-reproducer.txt")])
+def test_a_bug_leaves_what_repeats_it(
+    weft_command: Weft, monkeypatch: pytest.MonkeyPatch, reproducer: str | None, left: str
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise InternalError("two and two make five", code="W021", reproducer=reproducer)
+
+    monkeypatch.setattr(weft_main.cli, "main", broken)
+    answer = weft_command("cache")
+    assert answer.status == 70
+    assert "two and two make five" in answer.err and "Traceback" not in answer.err and left in answer.err
+    assert (reproducer or "Traceback") in Path(left).read_text()
 
 
 @pytest.mark.parametrize(

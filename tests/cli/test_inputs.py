@@ -98,5 +98,15 @@ def test_errors_for_other_objects_than_models_say_what_to_do() -> None:
         weft.compile(made)
 
 
+def test_modules_and_programs_of_pytorch_say_what_to_do() -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Linear(3, 2).eval()
+    example = (torch.zeros(1, 3),)
+    for model in (module, torch.export.export(module, example)):
+        with pytest.raises(UserError) as caught:
+            weft.compile(model)
+        assert caught.value.code == "M002" and "torch.onnx.export" in str(caught.value.hint), type(model)
+
+
 def test_inputs_and_outputs_read_well() -> None:
     assert repr(TensorSpec("y", "float32", (("n",), (4,)))) == "TensorSpec(y: float32[n, 4])"

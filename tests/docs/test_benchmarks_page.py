@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,18 @@ def test_every_table_has_its_place_and_command() -> None:
     for name in update.SECTIONS:
         assert page.count(f"<!-- begin {name} -->") == 1 and page.count(f"<!-- end {name} -->") == 1, name
         assert f"`python -m benchmarks.update {name}`" in page
+
+
+OLDER = {"summary", "tvm"}
+"""Computed from the others; of an engine that is seldom installed, measured before tables named their commit."""
+
+
+@pytest.mark.parametrize("name", [n for n in update.SECTIONS if n not in OLDER])
+def test_every_table_names_its_commit_and_has_its_numbers(name: str) -> None:
+    """What stands on the page can be told apart by machine and commit, and read by a program."""
+    text = update.README.read_text().partition(f"<!-- begin {name} -->")[2].partition("<!-- end")[0]
+    assert re.match(r"\n\*.+ \(.+ cores\); commit [0-9a-f]{7,} of \d{4}-\d\d-\d\d\*\n", text), text[:200]
+    assert json.loads((update.RESULTS / f"{name}.json").read_text())
 
 
 def test_tables_replace_the_text_between_the_markers(tmp_path: Path) -> None:

@@ -21,11 +21,13 @@ from weft.graph.nodes import Call, Module, call
 from weft.graph.text import to_text
 from weft.graph.types import TupleType
 from weft.graph.visit import post_order
+from weft.ops.catalogue import OPERATORS
 from weft.ops.definition import OpDef
+from weft.ops.gradients import gradients
 from weft.pipeline import Options, graph_passes, optimize
 from weft.plugins import Frontend, OnnxConverter, PlacedPass, Registry, registry_of
 from weft.plugins.check import check_operator
-from weft.support.errors import InputError, UserError
+from weft.support.errors import InputError, ModelError, UserError
 
 OUTSIDE = Path(__file__).parent / "outside"
 sys.path.insert(0, str(OUTSIDE))
@@ -356,3 +358,52 @@ def test_hybrid_functions_of_custom_operators_are_in_bounds(by: int, code: str |
     with pytest.raises(UserError) as refusal:
         weft.compile(module)
     assert refusal.value.code in (code, "E209")
+
+
+# -- derivatives -------------------------------------------------------------------------------------------------------
+
+
+def shrink_gradient(e: Call, adjoints: Any) -> list[Any]:
+    """1 where something is left, 0 elsewhere."""
+    kept = call(OPERATORS["not_equal"], [e, build.constant(np.zeros((), np.float32))])
+    return [call(OPERATORS["mul"], [call(OPERATORS["cast"], [kept], {"to": "float32"}), adjoints[0]])]
+
+
+def test_operators_bring_their_derivatives() -> None:
+    op = replace(SOFT_SHRINK, gradient=shrink_gradient)
+    for shape in ((4,), (build.size("n"),)):
+        x = build.var("x", shape)
+        made = call(OPERATORS["exp"], [call(op, [x], {"threshold": 1.0})])
+        (d_x,) = gradients(made, [x])
+        found = weft.compile(Module.of(build.function([x], d_x)))(GIVEN)
+        np.testing.assert_allclose(found, np.where(np.abs(GIVEN) > 1, np.exp(SHRUNK), 0), rtol=1e-6)
+
+
+def test_no_adjoint_means_zeros() -> None:
+    x = build.var("x", (4,))
+    (d_x,) = gradients(call(replace(SOFT_SHRINK, gradient=lambda e, adjoints: [None]), [x]), [x])
+    assert (weft.compile(Module.of(build.function([x], d_x)))(GIVEN) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("adjoints", "says"),
+    [
+        (lambda x: [], "gives 0 adjoints for 1 operands"),
+        (lambda x: [x, x], "gives 2 adjoints for 1 operands"),
+        (lambda x: [build.constant(np.zeros(4))], r"a f64\[4\] for operand 0, which is a f32\[4\]"),
+        (lambda x: [build.constant(np.zeros(3, np.float32))], r"a f32\[3\] for operand 0, which is a f32\[4\]"),
+    ],
+)
+def test_derivatives_of_other_types_are_refused(adjoints: Any, says: str) -> None:
+    x = build.var("x", (4,))
+    op = replace(SOFT_SHRINK, gradient=lambda e, given: adjoints(given[0]))
+    with pytest.raises(ModelError, match=says) as caught:
+        gradients(call(op, [x]), [x])
+    assert caught.value.code == "M034"
+
+
+def test_operators_without_a_derivative_say_how_to_bring_it() -> None:
+    x = build.var("x", (4,))
+    with pytest.raises(ModelError, match="no derivative of soft_shrink") as caught:
+        gradients(call(SOFT_SHRINK, [x]), [x])
+    assert caught.value.code == "M030" and "gradient=" in str(caught.value.hint)

@@ -8,7 +8,7 @@ from small_artifacts import artifact, vector_program
 from test_executor import loop_program
 
 from weft.runtime.executable import Executable
-from weft.runtime.profile import bar
+from weft.runtime.profile import KernelProfile, Profile, bar, shorten
 from weft.support.errors import InputError
 
 
@@ -39,6 +39,25 @@ def test_no_runs_cannot_be_timed(kernels):
     exe = Executable(artifact(vector_program("double_plus_one"), kernels))
     with pytest.raises(InputError, match="0 runs cannot be timed"):
         exe.profile(np.zeros(8, np.float32), runs=0)
+
+
+def test_long_names_keep_both_ends():
+    assert shorten("short") == "short" and shorten("x" * 60) == "x" * 60
+    long = "/encoder/" + "layer/" * 20 + "query/MatMul"
+    assert len(shorten(long)) == 60 and shorten(long).startswith("/encoder/") and shorten(long).endswith("query/MatMul")
+    assert [len(shorten(long, width)) for width in (2, 3, 24, 25)] == [2, 3, 24, 25]
+
+
+def test_rows_can_be_told_apart():
+    """Kernels of one node, and nodes whose names agree where they are not cut, get numbers of their instructions."""
+    labels = ["conv", "a" * 29 + "1" * 9 + "b" * 31, "conv", "a" * 29 + "2" * 9 + "b" * 31, "other", ""]
+    rows = [KernelProfile(7 + i, f"kernel_{i}", name, 1, 1.0, 1.0, 0.2, None, None) for i, name in enumerate(labels)]
+    profile = Profile(tuple(rows), 1.0, 1, 1)
+    names = [line.split("  ")[0] for line in profile.table().splitlines()[1:]]
+    assert len(set(names)) == len(names)
+    assert names[0] == "conv #7" and names[2] == "conv #9" and names[4:] == ["other", "kernel_5"]
+    page = profile._repr_html_()
+    assert all(page.count(f">{name}<") == 1 for name in names)
 
 
 def test_bars():

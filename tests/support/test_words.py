@@ -45,11 +45,26 @@ def _program() -> Schedule:
 
 
 _GRAPH = "def @main(%x: f32[4]) -> f32[4] {{ %0 = {} return %0 }}"
+_LISTS = """
+type List<t> {{ Nil(); Cons(t, List<t>) }}
+def @main(%x: f32[4]) -> {} {{
+  %0 = List<f32[4]>::{}()
+  return %0
+}}
+"""
 MISSPELT: dict[str, tuple[Callable[[], Any], str]] = {
     "operator": (lambda: op("softmx"), "softmax"),
     "operator in text": (lambda: parse(_GRAPH.format("rleu(%x)"), OPERATORS), "relu"),
     "attribute": (lambda: parse(_GRAPH.format("softmax(%x, axs=0)"), OPERATORS), "axis"),
     "function": (lambda: parse(_GRAPH.format("@mian(%x)"), OPERATORS), "main"),
+    "size in text": (lambda: parse("def @main<size>(%x: f32[sizes]) -> f32[size] { return %x }", OPERATORS), "size"),
+    "dtype in text": (lambda: parse("def @main(%x: f23[4]) -> f32[4] { return %x }", OPERATORS), "f32"),
+    "type of a result": (lambda: parse(_LISTS.format("Lst<f32[4]>", "Nil"), OPERATORS), "List"),
+    "type of a value": (
+        lambda: parse(_LISTS.format("List<f32[4]>", "Nil").replace("= List", "= Lisst"), OPERATORS),
+        "List",
+    ),
+    "constructor": (lambda: parse(_LISTS.format("List<f32[4]>", "Nill"), OPERATORS), "Nil"),
     "dtype": (lambda: DType("flot32"), "float32"),
     "dtype of an array": (lambda: weft.nd.empty((2,), "flot32"), "float32"),
     "intrinsic": (lambda: te.call("sqt", 1.0), "sqrt"),

@@ -26,6 +26,7 @@ from weft.pipeline.specialize import Build, Hot, SpecializingExecutable, special
 from weft.plugins.plugin import Plugin
 from weft.plugins.registry import STOCK, Registry, registry_of
 from weft.runtime import Artifact, Executable
+from weft.runtime.artifact import is_artifact
 from weft.runtime.devices import register as register_device
 from weft.support import settings
 from weft.support.arguments import FLAG, MAPPING, TEXT, WHOLE, Form, checked, instance, one_or_several, optional
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 Sizes = Mapping[str, "int | Sequence[int]"]
 
+_FOR_ARTIFACTS = (
+    "'weft run', 'weft inspect' and weft.load_executable take compiled files; models are .onnx and .graph files"
+)
 _TARGET = instance("a target (a text or a weft.Target)", str, Target)
 _PLUGINS = Form(
     "a list of weft.Plugin", lambda v: isinstance(v, (list, tuple)) and all(isinstance(p, Plugin) for p in v)
@@ -84,7 +88,7 @@ def _load(
     if isinstance(model, Module):
         return _bound(model, shapes or {})
     if isinstance(model, (str, os.PathLike)):
-        existing_file(model)
+        refuse_artifact(existing_file(model))
     suffix = Path(model).suffix.lower() if isinstance(model, (str, os.PathLike)) else ".onnx"
     if suffix == ".graph":
         return _bound(load_graph(Path(model), registry), shapes or {})
@@ -92,16 +96,21 @@ def _load(
     if frontend is not None:
         return _bound(_verified(frontend.load(Path(model)), model), shapes or {})
     if suffix != ".onnx":
-        compiled = "a .weft file is compiled already: 'weft run', 'weft inspect' and weft.load_executable take it; "
         raise UserError(
             f"'{model}' is of no known kind of model",
             code="M002",
-            hint=f"{compiled if suffix == '.weft' else ''}models are read from .onnx files, and programs in Weft's own "
-            "notation from .graph files; plugins may read others",
+            hint="models are read from .onnx files, and programs in Weft's own notation from .graph files; plugins may "
+            "read others",
         )
     from weft.frontends.onnx import load as load_onnx
 
     return load_onnx(model, shapes=shapes, name=name, converters=registry.converters, seed=seed, mapped=mapped)
+
+
+def refuse_artifact(path: str | os.PathLike[str]) -> None:
+    """Raise UserError M002 for a compiled file, whatever its name: a model is needed."""
+    if Path(path).suffix.lower() == ".weft" or is_artifact(path):
+        raise UserError(f"'{path}' is compiled already, a model is needed here", code="M002", hint=_FOR_ARTIFACTS)
 
 
 def _bound(module: Module, shapes: Sizes) -> Module:

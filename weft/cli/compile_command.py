@@ -78,6 +78,7 @@ def command(
     weft compile resnet.onnx --target c --sources resnet-c
     """
     import weft
+    from weft.api.compiling import refuse_artifact
 
     options = weft.Options(precision=precision, winograd=winograd, seed=random_seed, jobs=jobs)
     if sources is not None:
@@ -88,6 +89,7 @@ def command(
 
     path = Path(output or existing_file(model).with_suffix(".weft").name)
     check_writable(path)
+    refuse_artifact(existing_file(model))
     if path.exists() and path.samefile(existing_file(model)):
         raise InputError(f"'{path}' is the model itself", code="I030", hint="give another name with -o")
     start = time.perf_counter()

@@ -91,7 +91,10 @@ def main(argv: list[str] | None = None) -> Any:
         click.echo(
             f"{_printable(str(problem))}\nThis is a bug in Weft; please report it with the text above.", err=True
         )
-        _leave(problem.reproducer, "reproducer.txt", "A reproducer (for weft opt, weft inspect --stage assembly)")
+        if problem.reproducer:
+            _leave(problem.reproducer, "reproducer.txt", "A reproducer (for weft opt, weft inspect --stage assembly)")
+        else:
+            _leave_traceback(problem)
         sys.exit(70)
     except OSError as problem:
         if isinstance(problem, BrokenPipeError):
@@ -144,12 +147,14 @@ def _unexpected(problem: Exception) -> None:
         f"line {last.lineno})\nThis is a bug in Weft; please report it with the text above.",
         err=True,
     )
+    _leave_traceback(problem)
+
+
+def _leave_traceback(problem: Exception) -> None:
     _leave("".join(traceback.format_exception(problem)), "traceback.txt", "The traceback")
 
 
-def _leave(text: str | None, name: str, what: str) -> None:
-    if not text:
-        return
+def _leave(text: str, name: str, what: str) -> None:
     path = f"weft-{name}"
     try:
         with contextlib.suppress(FileNotFoundError):

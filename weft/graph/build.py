@@ -27,6 +27,7 @@ from weft.graph.types import DataType, FunctionType, TensorType, TupleType, Type
 from weft.graph.visit import free_vars
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import TypeRelationError
+from weft.support.words import did_you_mean
 
 
 def size(name: str) -> Symbol:
@@ -93,9 +94,9 @@ def constructor(declared: DataDef, name: str, args: Sequence[Type] = ()) -> Cons
         if found == name:
             result = DataType(declared.name, tuple(args))
             return Constructor(name, FunctionType(tuple(instantiate(f, known) for f in fields), result))
-    raise TypeRelationError(
-        f"{declared.name} has no constructor '{name}'", hint="it has: " + ", ".join(n for n, _ in declared.constructors)
-    )
+    names = [known for known, _ in declared.constructors]
+    hint = did_you_mean(name, names, f"it has: {', '.join(names)}")
+    raise TypeRelationError(f"{declared.name} has no constructor '{name}'", hint=hint)
 
 
 def instantiate(t: Type, known: Mapping[str, Type]) -> Type:

@@ -90,6 +90,9 @@ class _Parser:
         self.tokens, self.operators, self.table = tokens, operators, table
         self.symbols: dict[str, Symbol] = {}
         self.types: dict[str, DataDef] = {}
+        self.known_types: frozenset[str] | None = None
+        """Names of all types of the module, wherever they are declared; None until all are known."""
+        self.type_params: Sequence[DataType] = ()
         self.globals: dict[str, FunctionType] = {}
         self.constants: dict[tuple[str, TensorType], Constant] = {}
         self.scope: dict[str, GraphExpr] = {}
@@ -132,6 +135,7 @@ class _Parser:
             self.globals[name] = FunctionType(tuple(p.type for p in params), self._type())
             self._skip_block()
         tokens.reset(start)
+        self.known_types = frozenset(self.types)
         self.types.clear()
 
     def _skip_block(self) -> None:
@@ -155,6 +159,7 @@ class _Parser:
         params: list[DataType] = []
         if tokens.accept("<"):
             params = tokens.listed(lambda: DataType(tokens.name()), ">")
+        self.type_params = params
         tokens.expect("{")
         parts: list[tuple[str, tuple[Type, ...]]] = []
         while not tokens.accept("}"):
@@ -164,6 +169,7 @@ class _Parser:
             if not tokens.accept(";"):
                 tokens.expect("}")
                 break
+        self.type_params = ()
         self.types[name] = DataDef(name, tuple(params), tuple(parts))
 
     def _head(self) -> tuple[str, tuple[Var, ...], Attrs]:
@@ -436,7 +442,7 @@ class _Parser:
             name_token = tokens.current
             name = tokens.name()
             if t.name not in self.types:
-                tokens.fail(f"there is no type '{t.name}'", token)
+                tokens.fail(f"there is no type '{t.name}'", token, hint=did_you_mean(t.name, self.types))
             try:
                 return constructor(self.types[t.name], name, t.args)
             except TypeRelationError as error:
@@ -527,7 +533,10 @@ class _Parser:
             return TensorType(tuple(dim(e) for e in self.exprs.index_list()), DType(name))
         args = tuple(tokens.listed(self._type, ">")) if tokens.accept("<") else ()
         if tokens.peek("["):
-            tokens.fail(f"'{name}' is not a dtype", token)
+            tokens.fail(f"'{name}' is not a dtype", token, hint=did_you_mean(name, _SHORT, "f32, i64, bool, …"))
+        known = self.known_types
+        if known is not None and name not in known and all(name != p.name for p in self.type_params):
+            tokens.fail(f"there is no type '{name}'", token, hint=did_you_mean(name, known))
         return DataType(name, args)
 
     def _attr_list(self) -> Attrs:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.graph.nodes import Call, GraphExpr
 from weft.graph.operator import Operator
 
 
@@ -32,11 +33,13 @@ class OpDef(Operator):
     ``compute(attrs, result, *tensors)`` gives the tensor expression (a te.Tensor, or a tuple for several outputs) where
     ``result`` is the inferred type; None where the operator is always rewritten away before lowering, or run by
     the host. ``cases`` become tests on every backend.
-    ``source`` names the specification (the ONNX operator and opset, a paper). Derivatives stand in
-    ``weft.ops.gradients``.
+    ``source`` names the specification (the ONNX operator and opset, a paper). ``gradient(call, adjoints)`` gives, from
+    a call and the adjoint of each of its results (None: zeros), the adjoint of each operand in its type, or None for
+    zeros. Derivatives of Weft's own operators stand in ``weft.ops.gradients``, which may build on all of them.
     """
 
     compute: Callable[..., Any] | None = None
     cases: tuple[Case, ...] = ()
     doc: str = ""
     source: str = ""
+    gradient: Callable[[Call, Sequence[GraphExpr | None]], Sequence[GraphExpr | None]] | None = None

@@ -57,6 +57,17 @@ Bytes = memoryview | bytes
 _BLOCK, _SAMPLES = 4096, 16
 
 
+def is_artifact(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins like an artifact, whatever its name; False if it cannot be read."""
+    try:
+        if not os.path.isfile(path):
+            return False
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One version of a code object. ``format`` is the format of ``data``: ``"elf"``, a relocatable object for a CPU

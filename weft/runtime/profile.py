@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,10 +64,11 @@ class Profile:
         rows = self.top(count if count is not None else len(self.kernels))
         cells = [("kernel", "calls", "median ms", "share", "GFLOP/s", "GB/s", "")]
         largest = max((k.share for k in rows), default=1.0) or 1.0
-        for k in rows:
+        names = distinct([k.label or k.kernel for k in rows], [k.instruction for k in rows])
+        for name, k in zip(names, rows, strict=True):
             cells.append(
                 (
-                    shorten(k.label or k.kernel),
+                    name,
                     str(k.calls),
                     f"{k.median_ms:.4f}",
                     f"{100 * k.share:.1f}%",
@@ -100,7 +102,9 @@ class Profile:
         shown = self.top(_MAX_ROWS)
         largest = max((k.share for k in shown), default=1.0) or 1.0
         columns = ("kernel", "calls", "median ms", "share", "", "GFLOP/s", "GB/s")
-        table = html_table(columns, [_html_row(k, largest) for k in shown], (1, 2, 3, 5, 6))
+        names = distinct([k.label or k.kernel for k in shown], [k.instruction for k in shown])
+        rows = [_html_row(name, k, largest) for name, k in zip(names, shown, strict=True)]
+        table = html_table(columns, rows, (1, 2, 3, 5, 6))
         rest = len(self.kernels) - len(shown)
         more = f"<div>… and {counted(rest, 'kernel')} more; print() shows all</div>" if rest else ""
         return f"<div>{escape(self.summary)}</div>{table}{more}"
@@ -148,10 +152,10 @@ def bar(share: float) -> str:
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
-def _html_row(k: KernelProfile, largest: float) -> Sequence[str]:
+def _html_row(shown: str, k: KernelProfile, largest: float) -> Sequence[str]:
     pixels = round(_BAR_PIXELS * k.share / largest)
     filled = f'<div style="background:#5b8def;height:0.8em;width:{pixels}px"></div>'
-    name = f'<span title="{escape(k.kernel)}">{escape(k.label or k.kernel)}</span>'
+    name = f'<span title="{escape(k.label)} {escape(k.kernel)}">{escape(shown)}</span>'
     share = f"{100 * k.share:.1f}%"
     return name, str(k.calls), f"{k.median_ms:.4f}", share, filled, _number(k.gflops), _number(k.gigabytes)
 
@@ -164,6 +168,17 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
 
 
+def distinct(names: Sequence[str], numbers: Sequence[int], width: int = 60) -> list[str]:
+    """``names``, shortened to ``width``. Those that would look alike get their number of ``numbers``: ``conv #7``."""
+    short = [shorten(name, width) for name in names]
+    alike = {name for name, count in Counter(short).items() if count > 1}
+    return [f"{name} #{number}" if name in alike else name for name, number in zip(short, numbers, strict=True)]
+
+
 def shorten(text: str, width: int = 60) -> str:
-    """``text``, or its beginning and an ellipsis if it is longer than ``width``."""
-    return text if len(text) <= width else text[: width - 1] + "…"
+    """``text``, or its two ends with an ellipsis between if it is longer than ``width``: long names in models often
+    differ in their ends."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"

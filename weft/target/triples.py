@@ -11,6 +11,18 @@ _LOADED: Final = ("x86_64", "aarch64", "arm64", "riscv64")
 _BITS_32: Final = ("arm", "thumb", "i386", "i486", "i586", "i686", "riscv32", "mips-", "mipsel", "powerpc-")
 _ARM_32: Final = ("arm", "thumb")
 _NOT_ELF: Final = ("apple", "darwin", "macos", "ios", "windows", "win32", "cygwin", "mingw", "uefi", "wasi")
+_ELF_MACHINES: Final = {
+    62: ("x86_64", "amd64"),
+    183: ("aarch64", "arm64"),
+    40: ("arm", "thumb"),
+    243: ("riscv",),
+    21: ("powerpc64", "ppc64"),
+    22: ("s390x",),
+    258: ("loongarch",),
+    8: ("mips",),
+    3: ("i386", "i486", "i586", "i686"),
+}
+"""Numbers of machines in ELF files, each with how triples of this machine begin (the registry of e_machine values)."""
 _HINT: Final = (
     "objects run on x86-64, AArch64 and 64-bit RISC-V, as ELF files (-mtriple=aarch64-unknown-linux-gnu, for example); "
     "'weft inspect --stage assembly' shows the code for other targets"
@@ -49,3 +61,15 @@ def require_loadable(triple: str) -> None:
         raise TargetError(f"the runtime cannot load code for '{architecture}'", code="G026", hint=_HINT)
     if any(word in system for word in _NOT_ELF):
         raise TargetError(f"the runtime cannot load object files of '{system}'", code="G026", hint=_HINT)
+
+
+def other_machine(image: bytes, triple: str) -> str | None:
+    """The architecture that an ELF file is for, if that is not the one of ``triple``; None if it is, for files that are
+    no ELF files, and if neither is known."""
+    if image[:4] != b"\x7fELF":
+        return None
+    number = int.from_bytes(image[18:20], "little" if image[5] == 1 else "big")
+    wanted = next((n for n, starts in sorted(_ELF_MACHINES.items(), reverse=True) if triple.startswith(starts)), None)
+    if number == wanted or (wanted is None and number not in _ELF_MACHINES):
+        return None
+    return _ELF_MACHINES[number][0] if number in _ELF_MACHINES else f"ELF machine {number}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from weft.expr.nodes import Broadcast, Cast, Expr, Load, Ramp, Var, cast, const,
 from weft.ir.frozen import FrozenMap
 from weft.support.errors import InternalError, TargetError
 from weft.target import Target
+from weft.target.triples import other_machine
 from weft.tir.nodes import Allocate, Buffer, Evaluate, For, If, Let, Program, Seq, Store
 
 AVX512 = Target("c -mcpu=cascadelake")
@@ -187,6 +190,47 @@ def test_a_program_that_compiles_nothing_is_no_bug_of_weft(command):
     with pytest.raises(TargetError, match=f"the C compiler '{command}' makes no code") as caught:
         compile_object("int x;", Target(f"c -cc='{command}'"))
     assert caught.value.code == "G030" and "-cc=PATH" in str(caught.value.hint)
+
+
+HERE = "x86_64" if platform.machine() in ("x86_64", "AMD64") else platform.machine()
+ELSEWHERE = {
+    "aarch64": "-mcpu=cortex-a72",
+    "riscv64": "-mcpu=generic-rv64",
+    "powerpc64le": "-mtriple=powerpc64le-unknown-linux-gnu -mcpu=x86-64",
+    "s390x": "-mtriple=s390x-unknown-linux-gnu -mcpu=x86-64",
+    "x86_64": "-mcpu=x86-64",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="compilers elsewhere make no ELF files")
+@pytest.mark.parametrize("assembly", [False, True])
+@pytest.mark.parametrize("arch", [a for a in ELSEWHERE if a != HERE])
+def test_code_for_another_machine_is_never_taken_for_the_targets(arch, assembly):
+    """GCC makes code for one machine alone; an object of this machine must not be saved as another's."""
+    with pytest.raises(TargetError, match=f"(makes code for .*, not for {arch})|(makes no code)") as caught:
+        compile_object("int x;", Target(f"c {ELSEWHERE[arch]} -cc=gcc"), assembly)
+    assert caught.value.code == "G030" and "-cc=" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("number", "triple", "other"),
+    [
+        (62, "x86_64-unknown-linux-gnu", None),
+        (62, "aarch64-unknown-linux-gnu", "x86_64"),
+        (62, "sparc64-unknown-linux-gnu", "x86_64"),
+        (183, "arm64-unknown-linux-gnu", None),
+        (183, "armv7a-unknown-linux-gnueabihf", "aarch64"),
+        (40, "thumbv7-none-eabi", None),
+        (243, "riscv64-unknown-linux-gnu", None),
+        (2, "sparc-unknown-linux-gnu", None),
+        (2, "riscv64-unknown-linux-gnu", "ELF machine 2"),
+    ],
+)
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_the_machine_of_an_object(number, triple, other, order):
+    image = b"\x7fELF\x02" + (b"\x01" if order == "little" else b"\x02") + bytes(12) + number.to_bytes(2, order)
+    assert other_machine(image, triple) == other
+    assert other_machine(b"MZ" + image[2:], triple) is None
 
 
 def test_code_that_only_the_generator_can_have_spoiled_is_a_bug_of_weft():

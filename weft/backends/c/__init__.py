@@ -7,7 +7,7 @@ runtime, which it declares.
 from collections.abc import Iterator
 from typing import Final
 
-from weft.backends.c.compiler import compile_source, compiler, machine_options, version
+from weft.backends.c.compiler import compile_source, compiler, machine_options, require_machine, simplest, version
 from weft.backends.c.module import CModule
 from weft.backends.c.spelling import CSpelling
 from weft.backends.protocol import ELF, Backend, Code, StageText
@@ -35,12 +35,15 @@ def emit_source(kernel: Program, target: Target) -> str:
 def compile_object(source: str, target: Target, assembly: bool = False) -> bytes:
     """A relocatable ELF object, or the text of its assembly.
 
-    Raises TargetError G030 if there is no compiler, InternalError (with the source) if the compiler refuses the source.
+    Raises TargetError G030 if there is no compiler or if it makes code for another machine, InternalError (with the
+    source) if the compiler refuses the source.
     """
     command = compiler(target.option("cc"))
     clang = "clang" in version(tuple(command))
     options = machine_options(target.cpu.triple, target.cpu.features, target.cpu.vector_bits, clang)
-    return compile_source(source, command, options, assembly)
+    made = compile_source(source, command, options, assembly)
+    require_machine(simplest(command, options) if assembly else made, command, target.cpu.triple)
+    return made
 
 
 def emit(kernel: Program, target: Target) -> Code:

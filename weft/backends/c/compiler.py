@@ -13,7 +13,7 @@ from typing import Final
 
 from weft.backends.c_like.names import words
 from weft.support.errors import InternalError, TargetError
-from weft.target.triples import is_arm_32
+from weft.target.triples import is_arm_32, other_machine
 
 CANDIDATES: Final = ("cc", "gcc", "clang")
 _SECONDS: Final = 600
@@ -78,6 +78,24 @@ def machine_options(triple: str, features: frozenset[str], vector_bits: int, cla
         vfp = "neon-vfpv4" if {"neon", "vfp4"} <= features else "neon" if "neon" in features else "vfpv3-d16"
         return [*([f"--target={triple}"] if clang else []), "-march=armv7-a", f"-mfpu={vfp}", "-mfloat-abi=hard"]
     return []
+
+
+def require_machine(image: bytes, command: list[str], triple: str) -> None:
+    """Raise TargetError G030 if the object was made for another machine than ``triple``: the compiler takes no option
+    that chooses it."""
+    other = other_machine(image, triple)
+    if other is not None:
+        arch = triple.partition("-")[0]
+        raise TargetError(
+            f"the C compiler '{shlex.join(command)}' makes code for {other}, not for {arch}",
+            code="G030",
+            hint=f"name a compiler for {arch}, as in -cc={arch}-linux-gnu-gcc, or clang: -cc=clang",
+        )
+
+
+def simplest(command: list[str], options: list[str]) -> bytes:
+    """The object of a C file that every compiler takes: what is made for another machine shows there."""
+    return compile_source(_SIMPLEST, command, options)
 
 
 def compile_source(source: str, command: list[str], options: list[str], assembly: bool = False) -> bytes:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Let, Module, Project, Tuple, Var
 from weft.graph.operator import Operator
 from weft.graph.passes.infer import specialize
+from weft.graph.relations import compatible
 from weft.graph.scope import Scope, scopes
 from weft.graph.types import TensorType, TupleType, Type
 from weft.graph.visit import children, free_vars, post_order, substitute
@@ -176,9 +177,22 @@ def _passed_on(
     rule = rules.rule(e)
     if rule is None:
         where = f" ({', '.join(e.origin.names)})" if e.origin.names else ""
-        raise ModelError(f"there is no derivative of {e.target.name}{where}", code="M030")
+        hint = "an operator of your own brings its derivative: OpDef(…, gradient=…)"
+        raise ModelError(f"there is no derivative of {e.target.name}{where}", code="M030", hint=hint)
     made = rule(e, given)
+    _check_adjoints(e, e.target, made)
     return [((a, 0), g) for a, g in zip(e.args, made, strict=True) if g is not None and a in active]
+
+
+def _check_adjoints(e: Call, target: Operator, made: Sequence[Adjoint]) -> None:
+    """Each operand gets an adjoint of its type: rules may come from plugins."""
+    if len(made) != len(e.args):
+        what = f"{len(made)} adjoints for {len(e.args)} operands"
+        raise ModelError(f"the derivative of {target.name} gives {what}", code="M034")
+    for number, (operand, adjoint) in enumerate(zip(e.args, made, strict=True)):
+        if adjoint is not None and not compatible(adjoint.type, operand.type):
+            what = f"a {adjoint.type} for operand {number}, which is a {operand.type}"
+            raise ModelError(f"the derivative of {target.name} gives {what}", code="M034")
 
 
 @dataclass(frozen=True, slots=True)

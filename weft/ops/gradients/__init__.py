@@ -13,6 +13,7 @@ from weft.graph.nodes import Call, GraphExpr, Module
 from weft.graph.passes import gradient
 from weft.graph.passes.gradient import Adjoint, Gradient, Rule, Rules
 from weft.graph.passes.inline import Inline
+from weft.ops.definition import OpDef
 from weft.ops.gradients.contraction import CONTRACTION
 from weft.ops.gradients.elementwise import ELEMENTWISE
 from weft.ops.gradients.movement import MOVEMENT
@@ -24,12 +25,14 @@ from weft.ops.gradients.windows import WINDOWS
 
 RULES: dict[str, Wide] = {**ELEMENTWISE, **REDUCTIONS, **MOVEMENT, **CONTRACTION, **WINDOWS, **RESAMPLING, **SOFTMAX}
 DIFFERENTIABLE: frozenset[str] = frozenset((*RULES, *EXPANSIONS))
-"""Names of the operators that have derivatives."""
+"""Names of Weft's operators that have derivatives; operators of plugins bring theirs (``OpDef.gradient``)."""
 
 
 def rule(call: Call) -> Rule | None:
-    """The rule of a call's operator."""
+    """The rule of a call's operator: the operator's own, or that of the table."""
     name = getattr(call.target, "name", "")
+    if isinstance(call.target, OpDef) and call.target.gradient is not None:
+        return call.target.gradient
     if name in RULES:
         return _by_rule
     return _by_expansion if name in EXPANSIONS else None
