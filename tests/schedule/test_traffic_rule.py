@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 import pytest
 
+from weft import te
 from weft.cost import REFERENCE
 from weft.cost.register_tiles import far, near
 from weft.expr.nodes import Const
@@ -19,9 +20,11 @@ from weft.graph.nodes import Call, Function, Module
 from weft.graph.parser import parse
 from weft.graph.visit import post_order
 from weft.kernels.machine_code import scheduled
+from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.catalogue import OPERATORS
 from weft.pipeline import Options, compile_module, optimize, unscheduled
 from weft.runtime import Executable
+from weft.schedule.rules.cpu import default_schedule
 from weft.schedule.rules.cpu.tiles import MAX_COLUMNS, RegisterTile, register_tile
 from weft.schedule.schedule import Schedule
 from weft.target import Target
@@ -75,6 +78,22 @@ def test_rows_from_far_want_wide_tiles() -> None:
     close, away = (register_tile(2048, 128, 32, 2048, traffic=t(REFERENCE, MAX_COLUMNS)) for t in (near, far))
     assert away.columns > close.columns
     assert away.rows * away.columns + away.columns + 1 <= 32
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "wide"),
+    [(64, 1024, False), (256, 256, False), (1024, 1024, True), (4096, 512, True), (400, 2048, True)],
+)
+def test_rows_that_leave_the_second_level_cache_are_read_by_wide_tiles(rows: int, depth: int, wide: bool) -> None:
+    """However large the last-level cache is: it is much slower. A tile of four vectors reads the row operand half as
+    often as one of two."""
+    machine = Target("zen4")
+    assert (4 * rows * depth > machine.cpu.l2 * 3 // 4) == wide
+    a, w = te.placeholder((rows, depth), name="A"), te.placeholder((256, depth, 16), name="W")
+    k = te.reduce_axis((0, depth), "k")
+    c = te.compute((rows, 4096), lambda i, j: te.sum(a[i, k] * w[j // 16, k, j % 16], axis=k), name="C")
+    made = default_schedule(te_to_tir("product", [a, w], [c]), machine)
+    assert extents(made, "C")[-3:-1] == [6, 4] if wide else extents(made, "C")[-2] <= 3
 
 
 def test_lines_fill_the_registers_that_short_rows_leave() -> None:

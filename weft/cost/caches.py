@@ -1,6 +1,6 @@
 """Which operands fit into which cache, and how much of a cache one operand may take. Sizes are bytes.
 
-``l1`` and ``l2`` are the caches of one core, ``l3`` is shared by ``cores``.
+``l1`` and ``l2`` are the caches of one core.
 """
 
 from __future__ import annotations
@@ -31,11 +31,6 @@ def widest_panel(vector_panel: int, l2: int) -> int:
 def is_scattered(rows: int, stride: int) -> bool:
     """Whether ``rows`` short rows, ``stride`` bytes apart, are in more pages than the core translates at once."""
     return min(rows, rows * stride // PAGE_BYTES) > L1_TLB_PAGES
-
-
-def share_of_last(l2: int, l3: int, cores: int) -> int:
-    """The bytes of the last-level cache that one core can use."""
-    return max(l2, l3 // cores)
 
 
 def rows_of_stage(row: int, l2: int) -> int:

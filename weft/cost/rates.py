@@ -90,7 +90,7 @@ class Rates:
     """Loads from the first-level cache, of vectors or of scalars broadcast to all lanes."""
     near_scalar_cycles: float = 0.05
     """The cost of a scalar from the first-level cache, in addition to the arithmetic."""
-    far_scalar_cycles: float = 0.3
+    far_scalar_cycles: float = 0.12
     """The same, if the rows do not fit into the second-level cache."""
     near_vector_cycles: float = 0.2
     """The cost of a vector from the second-level cache, in addition to the arithmetic."""

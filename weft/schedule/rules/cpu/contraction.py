@@ -115,15 +115,14 @@ def draw_tile(context: Context, view: View, roles: Roles, lanes: int, most_rows:
 
 
 def _traffic(view: View, roles: Roles, lanes: int, depth: int, target: Target) -> Traffic:
-    """Which caches hold the operands of a tile. The rows come from memory if both operands together exceed a core's
-    share of the last-level cache. Wide tiles read the rows less often, but must leave panels for all cores."""
+    """Which caches hold the operands of a tile. Each panel reads all rows again, from far away if they do not stay in
+    the second-level cache. Wide tiles read the rows less often, but must leave panels for all cores."""
     l2, rates = target.cpu.l2, target.cpu.rates
     if not l2 or not roles.broadcasts or view.product is None:
         return near(rates, MAX_COLUMNS)
     scalar, vectors = operands_of(view, roles)
-    once, often = footprint(view, scalar, 1) or 0, footprint(view, vectors) or 0
-    share = caches.share_of_last(l2, target.cpu.l3, target.cpu.cores)
-    beyond = l2 < once and share < once + often and not rows_outside(view, roles, target)
+    once = footprint(view, scalar, 1) or 0
+    beyond = not caches.stays_in_l2(once, l2) and not rows_outside(view, roles, target)
     enough = roles.columns is not roles.vector or size(roles.vector) >= 2 * target.cpu.cores * MAX_COLUMNS * lanes
     widest = caches.widest_panel(lanes * depth * vectors.buffer.dtype.nbytes, l2)
     return far(rates, widest) if beyond and enough else near(rates, widest)
