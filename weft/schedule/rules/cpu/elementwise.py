@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from weft.cost.caches import CACHE_LINE_BYTES
+from weft.cost.caches import CACHE_LINE_BYTES, PAGE_BYTES
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Call, Const
 from weft.expr.simplify import simplify
@@ -41,7 +41,8 @@ MAX_TRANSPOSED_ROWS = 16
 """Limit on the rows of a tile that is transposed in registers."""
 ADJACENT_TILES = 8
 """Tiles transposed one after the other along the axis on which the operand is contiguous, if it is in memory: a line of
-each of many rows is read from as many pages, whose translations are evicted before the next line is read."""
+each of many rows is read from as many pages, whose translations are evicted before the next line is read. Of open sizes
+the rows of the result must be short: they would be written in as many pages."""
 
 
 def schedule_elementwise(context: Context, block: BlockRef) -> bool:
@@ -161,17 +162,23 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
         return False
     moving = context.fuse(loops[first : across + 1])
     menu = divisors(extent, MAX_TRANSPOSED_ROWS) if extent else (tile,)
-    outside, copies = s.split(moving, factors=(None, context.choose(menu, tile)))
+    several = whole[-1] is None or whole[-1] > lanes
+    far = not in_parts and (several or joined > across + 1) and _writes_far_lines(context, view, lanes)
+    apart = view.stride(view.output, axes[across])
+    near = apart is not None and apart * view.output.buffer.dtype.nbytes < PAGE_BYTES
+    if far and near and not extent:  # at once: a second split would ask in each tile whether it is there
+        factors: tuple[int | None, ...] = (None, ADJACENT_TILES, tile)
+    else:
+        factors = (None, context.choose(menu, tile))
+    outside, *adjacent, copies = s.split(moving, factors=factors)
     last = context.fuse(loops[joined:])
     around = [*loops[:first], outside, *loops[across + 1 : joined]]
-    if whole[-1] is None or whole[-1] > lanes:
+    if several:
         more, last = s.split(last, factors=(None, lanes))
         around.append(more)
-    inside = [copies, last]
-    tiles_across = context.extent(outside)  # open: a loop over some of the tiles would have a rest of its own
-    if tiles_across and not in_parts and len(around) > first + 1 and _writes_far_lines(context, view, lanes):
-        around[first], adjacent = s.split(outside, factors=(None, max(divisors(tiles_across, ADJACENT_TILES))))
-        inside.insert(0, adjacent)
+    if far and extent and (tiles_across := context.extent(outside)):
+        around[first], *adjacent = s.split(outside, factors=(None, max(divisors(tiles_across, ADJACENT_TILES))))
+    inside = [*adjacent, copies, last]
     s.reorder(*around, *inside)
     s.unroll(copies)
     s.vectorize(last)
