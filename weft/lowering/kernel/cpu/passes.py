@@ -12,6 +12,7 @@ from weft.lowering.kernel.common.implied import drop_implied
 from weft.lowering.kernel.common.intrinsics import lower_intrinsics
 from weft.lowering.kernel.common.passes import PLACE_MEMORY, SIMPLIFY_STATEMENTS, KernelPass, Lowered, plain
 from weft.lowering.kernel.common.unroll import unroll
+from weft.lowering.kernel.cpu.interleave import interleave
 from weft.lowering.kernel.cpu.prefetch import insert_prefetches
 from weft.lowering.kernel.cpu.registers import fill_registers
 from weft.lowering.kernel.cpu.scopes import use_plain_memory
@@ -47,4 +48,5 @@ CPU_PASSES: Final[tuple[KernelPass, ...]] = (
     plain(drop_implied),  # conditions that the mask of their store implies
     plain(write_whole_vectors),  # rows in private memory end with whole vectors
     plain(transpose),  # adjacent strided loads become rows, transposed in registers
+    plain(interleave),  # strided stores that fill a stretch become one store
 )

@@ -15,6 +15,7 @@ from weft.schedule.rules.common.access import (
     View,
     contiguous_elsewhere,
     continues,
+    static_extent,
 )
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.inlining import MAX_REPEATED_OPERATIONS, ROOTS
@@ -39,6 +40,8 @@ MIN_WHOLE_VECTORS = 3
 """Fewest whole vectors on an axis for which its rest, which is read one element at a time, takes little of the time."""
 MAX_TRANSPOSED_ROWS = 16
 """Limit on the rows of a tile that is transposed in registers."""
+INTERLEAVED_ROWS = (2, 4)
+"""Numbers of rows of which a group has an element each."""
 ADJACENT_TILES = 8
 """Tiles transposed one after the other along the axis on which the operand is contiguous, if it is in memory: a line of
 each of many rows is read from as many pages, whose translations are evicted before the next line is read. Of open sizes
@@ -55,7 +58,7 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
         context.done.add(block.name)
         return True
     lanes = context.lanes(view)
-    if lanes > 1 and _transposed(context, block, loops, lanes):
+    if lanes > 1 and (_interleaved(context, block, loops) or _transposed(context, block, loops, lanes)):
         context.done.add(block.name)
         return True
     flat = contiguous_suffix(view)
@@ -117,6 +120,41 @@ def _leaves_enough(context: Context, outer: list[LoopRef], extent: int | None, l
     for size in map(context.extent, outer[:-1]):
         iterations *= size or MIN_ITERATIONS
     return iterations >= max(MIN_ITERATIONS, MIN_ITERATIONS_PER_CORE * context.target.cpu.cores)
+
+
+def _interleaved(context: Context, block: BlockRef, loops: list[LoopRef]) -> bool:
+    """Handle rows of bytes or halves that become groups of one element of each row, as dot products read them: vectors
+    run along the rows, and their groups fill one vector of the result.
+
+    False if the last axis is no group of so few rows, or the next to last is no row of whole vectors.
+    """
+    view, s = context.view(block), context.schedule
+    axes, nbytes = view.spatial, view.output.buffer.dtype.nbytes
+    if not view.is_simple or len(loops) != len(axes) or len(axes) < 2 or nbytes > 2:
+        return False
+    rows, columns = static_extent(axes[-1]), static_extent(axes[-2])
+    if rows is None or columns is None or rows not in INTERLEAVED_ROWS or view.stride(view.output, axes[-1]) != 1:
+        return False
+    lanes = context.target.cpu.vector_bits // 8 // (rows * nbytes)
+    if lanes < MIN_TRANSPOSED_ROWS or columns % lanes or view.stride(view.output, axes[-2]) != rows:
+        return False
+    moving = [a for a in view.loads if view.stride(a, axes[-2]) == 1 and view.stride(a, axes[-1]) != 1]
+    if not moving or any(a not in moving and a.uses(axes[-2].var) for a in view.loads):
+        return False
+    work = work_of(view)
+    strides = [view.stride(moving[0], a) for a in axes[:-2]]
+    far = sorted(range(len(strides)), key=lambda d: -abs(strides[d] or 0))  # whole lines of the operand are read
+    outer = [loops[d] for d in (far if None not in strides else range(len(strides)))]
+    group, row = loops[-1], loops[-2]
+    if columns > lanes:
+        more, row = s.split(row, factors=(None, lanes))
+        outer.append(more)
+    s.reorder(*outer, group, row)
+    s.unroll(group)
+    s.vectorize(row)
+    if outer:
+        context.parallelize(context.fuse(outer), work)
+    return True
 
 
 def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: int) -> bool:
