@@ -289,6 +289,37 @@ def gathered_again(g: Graph, n: int) -> None:
     g.result(v)
 
 
+def gathered_at_inputs(g: Graph, n: int) -> None:
+    """Each look-up has the one before in its index."""
+    v = g.input(8)
+    for _ in range(n):
+        v = g.op("Gather", v, g.input(8, dtype=TensorProto.INT64))
+    g.result(v)
+
+
+def gathered_at_one_input(g: Graph, n: int) -> None:
+    """As with indices of their own, but all are the same."""
+    v, at = g.input("a", 8), g.input(8, dtype=TensorProto.INT64)
+    for _ in range(n):
+        v = g.op("Gather", v, at, axis=1)
+    g.result(v)
+
+
+def followed(g: Graph, n: int) -> None:
+    """Indices that are looked up at indices that are looked up."""
+    at, table = g.input(8, dtype=TensorProto.INT64), g.input(8, dtype=TensorProto.INT64)
+    for _ in range(n):
+        at = g.op("Gather", table, at)
+    g.result(at)
+
+
+def chosen_by_inputs(g: Graph, n: int) -> None:
+    x = v = g.input(3, 5)
+    for _ in range(n):
+        v = g.op("Where", g.input(3, 1, dtype=TensorProto.BOOL), g.op("Neg", v), x)
+    g.result(v)
+
+
 # ---------------------------------------------------------------- wide
 
 
@@ -343,6 +374,29 @@ def joined_open(g: Graph, n: int) -> None:
 
 def split(g: Graph, n: int) -> None:
     g.result(*g.ops("Split", g.input(2, n), g.weight([1] * n, np.int64), axis=1, results=n))
+
+
+def split_rows(g: Graph, n: int) -> None:
+    """Parts that could be read in place, but are results."""
+    g.result(*g.ops("Split", g.input(n, 16), g.weight([1] * n, np.int64), axis=0, results=n))
+
+
+def split_rows_and_used(g: Graph, n: int) -> None:
+    """Parts that are read in place."""
+    parts = g.ops("Split", g.input(n, 16), g.weight([1] * n, np.int64), axis=0, results=n)
+    g.result(g.op("Sum", *(g.op("Tanh", p) for p in parts)))
+
+
+def split_products(g: Graph, n: int) -> None:
+    """Parts of what a kernel computes, each of which several kernels read."""
+    parts = g.ops("Split", g.op("MatMul", g.input(n, 8), g.random(8, 16)), g.weight([1] * n, np.int64), results=n)
+    g.result(*(g.op("MatMul", p, g.random(16, 2)) for p in parts))
+
+
+def embedded(g: Graph, n: int) -> None:
+    """Rows of a table each, at positions that are inputs, joined."""
+    rows = [g.op("Gather", g.random(4, 3), g.input(2, dtype=TensorProto.INT64)) for _ in range(n)]
+    g.result(g.op("Concat", *rows, axis=1))
 
 
 def split_and_used(g: Graph, n: int) -> None:
@@ -548,14 +602,15 @@ DEEP: dict[str, Family] = {
         elementwise, convolutions, products, moves, residuals, diamonds, normalizations, dense, slices, choices,
         shapes, open_chain, growing, rounded, gathers, constants, computed_constants, unused, repeated,
         normalized_in_parts, folded_terms, sizes_computed, merged_dimensions, heads, many_dimensions, casts,
-        gathered_again,
+        gathered_again, gathered_at_inputs, gathered_at_one_input, followed, chosen_by_inputs,
     )
 }  # fmt: skip
 WIDE: dict[str, Family] = {
     f.__name__: f
     for f in (
         branches, largest, inputs, tree, outputs, chain_of_outputs, joined_inputs, joined, joined_open, split,
-        split_and_used, split_and_joined, sliced, lookups, projections,
+        split_and_used, split_and_joined, split_rows, split_rows_and_used, split_products, embedded, sliced, lookups,
+        projections,
     )
 }  # fmt: skip
 BODIES: dict[str, Family] = {

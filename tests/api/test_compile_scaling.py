@@ -25,7 +25,8 @@ SIZES = {
     "loop_in_loop": 8, "loops": 16, "many_dimensions": 16, "merged_dimensions": 16, "nested": 8,
     "normalized_in_parts": 24, "open_chain": 32, "outputs": 16, "recurrences": 3, "rounded": 12, "scans": 8,
     "sequence": 24, "shapes": 24, "sizes_computed": 48, "sliced": 32, "split": 80, "split_and_joined": 40,
-    "split_and_used": 40,
+    "embedded": 24, "gathered_at_inputs": 16, "gathered_at_one_input": 32, "split_and_used": 40,
+    "split_products": 24, "split_rows": 80, "split_rows_and_used": 40,
 }  # fmt: skip
 """The smaller of the two sizes, where it is not 64, the most operators of one kernel."""
 

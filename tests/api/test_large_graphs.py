@@ -17,7 +17,7 @@ from weft.ops.catalogue import op
 from weft.support.errors import ModelError
 
 
-def model(nodes: list[Any], inputs: dict[str, list[int]], outputs: list[str], **weights: np.ndarray) -> Any:
+def model(nodes: list[Any], inputs: dict[str, list[Any]], outputs: list[str], **weights: np.ndarray) -> Any:
     graph = helper.make_graph(
         nodes,
         "large",
@@ -42,6 +42,15 @@ def test_concat_of_many(count: int, axis: int, computed: bool) -> None:
     given = [floats(*s) + i for i, s in enumerate(shapes.values())]
     made = weft.compile(model(nodes, shapes, ["y"]), threads=1)(*given)
     np.testing.assert_array_equal(made, np.concatenate(given, axis) * (-1 if computed else 1))
+
+
+def test_a_split_of_an_open_size_into_many() -> None:
+    names = [f"y{i}" for i in range(70)]
+    made = weft.compile(model([helper.make_node("Split", ["x"], names, axis=0)], {"x": ["n", 3]}, names), threads=1)
+    for rows in (70, 210, 0):
+        x = floats(rows, 3)
+        for got, wanted in zip(made(x), np.split(x, 70), strict=True):
+            np.testing.assert_array_equal(got, wanted)
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])

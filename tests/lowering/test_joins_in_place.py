@@ -188,6 +188,19 @@ def test_unaligned_stretches_are_copied(rows: int) -> None:
     assert kernels(program) == 3
 
 
+def test_many_parts_of_one_tensor_are_read_in_place() -> None:
+    """A split into very many parts becomes splits of slices. None of them needs a kernel; those that are results do."""
+    x = var("x", (70, 16))
+    parts = split(x, *[1] * 70)
+    for options in (APART, Options()):
+        program, _ = run(module([x], relu(parts[0]), negative(parts[40]), relu(parts[69])), options)
+        assert kernels(program) <= 3
+    program, _ = run(module([x], *parts), Options())
+    assert kernels(program) == 3
+    program, _ = run(module([x], relu(parts[33]), *parts[2:]), Options())
+    assert kernels(program) <= 4
+
+
 def test_other_axes_are_copied() -> None:
     x, y = var("x", (2, 16)), var("y", (2, 16))
     program, _ = run(module([x, y], relu(concat(negative(x), relu(y), axis=1))))

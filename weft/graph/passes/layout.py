@@ -177,19 +177,20 @@ class _Selection:
                 elif not isinstance(maker, Constant):
                     start = plain(a.tensor.rank)
                     problem.costs[e] += [self._cost(a.tensor, start, c.inputs[i]) for c in choices]
-            problem.costs[e] += [self._leaving(e, c) for c in choices]
+            leaving = self._leaving(e)
+            problem.costs[e] += [sum(self._cost(t, c.outputs[i], plain(t.rank)) for i, t in leaving) for c in choices]
         return problem.solve()
 
-    def _leaving(self, e: Call, choice: _Choice) -> float:
-        """The cost of giving results to those who want them plain."""
-        total = 0.0
-        for output, (t, layout) in enumerate(zip(tensors_in(e.type), choice.outputs, strict=True)):
-            takers = self.users[e]
-            if isinstance(e.type, TupleType):
-                takers = [u for p in takers if isinstance(p, Project) and p.index == output for u in self.users[p]]
-            if any(u not in self.choices for u in takers):
-                total += self._cost(t, layout, plain(t.rank))
-        return total
+    def _leaving(self, e: Call) -> list[tuple[int, TensorType]]:
+        """The results that are wanted plain by some user, each with its number."""
+        takers: dict[int, list[GraphExpr]] = {0: self.users[e]}
+        if isinstance(e.type, TupleType):
+            takers = {}
+            for p in self.users[e]:
+                if isinstance(p, Project):
+                    takers.setdefault(p.index, []).extend(self.users[p])
+        plainly = {i for i, users in takers.items() if any(u not in self.choices for u in users)}
+        return [(i, t) for i, t in enumerate(tensors_in(e.type)) if i in plainly]
 
     def _cost(self, t: TensorType, source: Layout, target: Layout, light: bool = False) -> float:
         """Seconds of a conversion before a reader that keeps the shape (``light``) or does not."""

@@ -51,29 +51,33 @@ class _Placing:
         body = function.body
         while isinstance(body, Let):
             body = body.body
-        self.results = [memory_of(r) for r in (body.fields if isinstance(body, Tuple) else (body,))]
+        self.results = {memory_of(r).key for r in (body.fields if isinstance(body, Tuple) else (body,))}
+        self.leaving = {key[0] for key in self.results}
         self.order = list(post_order(function.body))
         self.blocks = scopes(function)
         self.pending = on_demand(function, self.blocks)
         self.reach = Reach(function, self.blocks, self.pending, main)
         self.known = {s for p in function.params for s in dims.symbols(p.type)}
         """Sizes that the inputs tell."""
-        self.held = {p.key for p in self.results}
-        self.bare: dict[Call, Call] = {}
+        self.held = set(self.results)
+        self.bare: dict[Call, tuple[Call, ...]] = {}
+        """For each group that becomes bare calls: these, in order."""
         self.copied: dict[Call, set[int]] = {}
         self.joined: dict[GraphExpr, GraphExpr] = {}
         """For each node whose result is computed in the place of a join: the join."""
+        self.inside: dict[GraphExpr, list[GraphExpr]] = {}
+        """For each join, the nodes whose results are computed in its place."""
 
     def run(self) -> Function:
         for e in self.order:
-            inner = alone(e)
-            if inner is None or not self._is_fixed(e):
+            if group_of(e) is None or not self._is_fixed(e):
                 continue
-            assert isinstance(e, Call) and isinstance(inner.target, Operator)
-            if inner.target.joins is not None:
+            assert isinstance(e, Call)
+            inner, steps = alone(e), taken_apart(e)
+            if inner is not None and isinstance(inner.target, Operator) and inner.target.joins is not None:
                 self._join(e, inner)
-            elif inner.target.parts is not None:
-                self._part(e, inner)
+            elif steps:
+                self._part(e, steps)
         if not self.bare:
             return self.function
         made: dict[GraphExpr, GraphExpr] = {}
@@ -116,7 +120,8 @@ class _Placing:
             return
         self.held |= claimed
         self.joined.update(dict.fromkeys(inside, e))
-        self.bare[e], self.copied[e] = inner, copies
+        self.inside[e] = inside
+        self.bare[e], self.copied[e] = (inner,), copies
 
     def _where(self, value: GraphExpr) -> MemorySlice | None:
         """The tensor that holds exactly ``value``, if a kernel computes it."""
@@ -127,24 +132,25 @@ class _Placing:
         """Like :func:`memory_of` with the groups that are bare already seen as parts."""
         where = memory_of(value)
         node = where.key[0]
-        inner = self.bare.get(node) if isinstance(node, Call) else None
-        if inner is None or inner.target.parts is None:  # type: ignore[union-attr]  # Operator
+        steps = self.bare.get(node, ()) if isinstance(node, Call) else ()
+        if not steps or steps[-1].target.parts is None:  # type: ignore[union-attr]  # Operator
             return where
         assert isinstance(node, Call)
         return MemorySlice(self._place(node.args[0]).key, False)
 
-    def _part(self, e: Call, inner: Call) -> None:
-        starts = stretches(inner)
-        if starts is None or not self._aligned(starts) or len(inner.args) != 1:
-            return
+    def _part(self, e: Call, steps: tuple[Call, ...]) -> None:
+        for inner in steps:
+            starts = stretches(inner)
+            if starts is None or not self._aligned(starts):
+                return
         source = memory_of(e.args[0]).key[0]
-        if any(p.key[0] is e for p in self.results):
+        if e in self.leaving:
             return
         if source not in self.function.params and not (_is_kernel(source) and self._is_fixed(source)):
             return
         if not (self.reach.in_main(e) or (_is_kernel(source) and self._stays(e, [source]))):
             return
-        self.bare[e] = inner
+        self.bare[e] = steps
 
     def _stays(self, e: Call, inside: Sequence[GraphExpr]) -> bool:
         """Whether the memory that ``e`` would share with the results of the kernels ``inside`` keeps its place."""
@@ -163,22 +169,26 @@ class _Placing:
         """A node and everything that is computed in its memory."""
         found = [root]
         for node in found:
-            found += [n for n, join in self.joined.items() if join is node]
+            found += self.inside.get(node, ())
         return found
 
     def _aligned(self, starts: tuple[int, ...]) -> bool:
         return all(s % self.align == 0 for s in starts)
 
     def _replaced(self, e: Call, made: dict[GraphExpr, GraphExpr]) -> GraphExpr:
-        """The bare call, with copies of what cannot be computed in place."""
-        inner = self.bare[e]
-        assert isinstance(e.target, Function) and isinstance(inner.target, Operator)
+        """The bare calls, with copies of what cannot be computed in place."""
+        first, *further = self.bare[e]
+        assert isinstance(e.target, Function) and isinstance(first.target, Operator)
         outer = dict(zip(e.target.params, e.args, strict=True))
-        args = [made[outer[p]] for p in inner.args if isinstance(p, Var)]
+        args = [made[outer[p]] for p in first.args if isinstance(p, Var)]
         for i in self.copied.get(e, ()):
             p = Var("p0", args[i].type)
-            args[i] = apply(primitive((p,), call(inner.target, [p], inner.attrs), e.origin), [args[i]], origin=e.origin)
-        return call(inner.target, args, inner.attrs, origin=e.origin)
+            args[i] = apply(primitive((p,), call(first.target, [p], first.attrs), e.origin), [args[i]], origin=e.origin)
+        value = call(first.target, args, first.attrs, origin=e.origin)
+        for inner in further:
+            assert isinstance(inner.target, Operator)
+            value = call(inner.target, [value], inner.attrs, origin=e.origin)
+        return value
 
 
 def _is_kernel(e: GraphExpr) -> bool:
@@ -194,6 +204,20 @@ def alone(e: GraphExpr) -> Call | None:
     body = group.body
     plain = isinstance(body, Call) and isinstance(body.target, Operator) and all(isinstance(a, Var) for a in body.args)
     return body if plain and isinstance(body, Call) else None
+
+
+def taken_apart(e: GraphExpr) -> tuple[Call, ...]:
+    """The calls of operators with the trait ``parts``, one on the result of the other, that are all a group does to its
+    only operand, in order; none if it does anything else."""
+    group = group_of(e)
+    found: list[Call] = []
+    at = group.body if group is not None else None
+    while isinstance(at, Call) and isinstance(at.target, Operator):
+        if at.target.parts is None or len(at.args) != 1:
+            return ()
+        found.append(at)
+        at = at.args[0]
+    return tuple(reversed(found)) if isinstance(at, Var) else ()
 
 
 def nbytes(value: GraphExpr) -> int:

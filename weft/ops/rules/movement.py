@@ -19,7 +19,6 @@ import numpy as np
 
 from weft.graph.nodes import Call, Constant, GraphExpr, Project, Tuple, call
 from weft.graph.operator import Attrs, Operator
-from weft.graph.passes.aliases import PLACE_ALIGN, stretches
 from weft.graph.pattern import GraphMatch, GraphRule, anything, constant, op, project, rest
 from weft.graph.types import Dim
 from weft.ops import relations as rel
@@ -279,28 +278,26 @@ def _in_groups(m: GraphMatch) -> GraphExpr | None:
 
 
 MAX_SPLIT_RESULTS = 32
-"""Most results of one split that copies its parts. A kernel has loops for each of them, and schedules look at all loops
-of a kernel again and again."""
+"""Most results of one split. A kernel has loops for each of them, and schedules look at all loops of a kernel again and
+again."""
 
 
 def _split_in_groups(m: GraphMatch) -> GraphExpr | None:
     """split into very many parts → splits of slices: each kernel makes a few of them. Parts that can be read in place
-    need no kernel."""
+    need no kernel, nor do the slices then (see :mod:`weft.graph.passes.place_parts`)."""
     root = m.call
     sizes, axis = root.attrs.sizes, root.attrs.axis % m.x.tensor.rank
-    if len(sizes) <= MAX_SPLIT_RESULTS or any(not isinstance(size, int) for size in sizes):
-        return None
-    starts = stretches(root)
-    if starts is not None and all(start % PLACE_ALIGN == 0 for start in starts):
+    if len(sizes) <= MAX_SPLIT_RESULTS:
         return None
     parts: list[GraphExpr] = []
-    begin = 0
+    begin: Dim = 0
     for i in range(0, len(sizes), MAX_SPLIT_RESULTS):
         own = sizes[i : i + MAX_SPLIT_RESULTS]
-        attrs = {"begin": (begin,), "end": (begin + sum(own),), "axes": (axis,)}
+        end = rel.add(begin, *own)
+        attrs = {"begin": (begin,), "end": (end,), "axes": (axis,), "in_bounds": True}
         some = call(SPLIT, [call(SLICE, [m.x], attrs, origin=root.origin)], {"axis": axis, "sizes": own})
         parts += [Project(some, k, root.origin) for k in range(len(own))]
-        begin += sum(own)
+        begin = end
     return Tuple(tuple(parts), root.origin)
 
 
