@@ -69,6 +69,20 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Say which test is running, for who looks after tests that do not end."""
+    folder = os.environ.get(seeds.RUNNING_FOLDER)
+    if not folder:
+        return (yield)
+    path = Path(folder) / str(os.getpid())
+    path.write_text(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--slow"):
         return

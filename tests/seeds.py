@@ -15,6 +15,9 @@ VARIABLE = "WEFT_TEST_SEED"
 REPEAT_FILE = "WEFT_TEST_REPEAT_FILE"
 """The environment variable with the file to which failing tests add the command that repeats them."""
 
+RUNNING_FOLDER = "WEFT_TEST_RUNNING_FOLDER"
+"""The environment variable with a folder in which each process has a file with the name of the test that it runs."""
+
 
 def run_seed() -> int:
     """The seed of this run of the tests."""

@@ -13,6 +13,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_samples import SAMPLES
+from seeds import seeds
 
 from weft.frontends import onnx as frontend
 from weft.graph.nodes import Module
@@ -60,9 +61,10 @@ def test_truncated(name: str) -> None:
         check(data[:length], f"{name} cut to {length} bytes")
 
 
+@pytest.mark.parametrize("seed", seeds(1, 1))
 @pytest.mark.parametrize("name", FILES)
-def test_mutated_bytes(name: str) -> None:
-    rng = np.random.default_rng(1)
+def test_mutated_bytes(name: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
     data = FILES[name]
     for trial in range(200):
         damaged = bytearray(data)
@@ -133,9 +135,10 @@ OPERATORS = ["Resize", "Loop", "Scan", "ConstantOfShape", "Expand", "Tile", "Ran
              "Attention", "Split", "Einsum", "GatherND", "Upsample", "Nonsense", "Concat", "Shape"]  # fmt: skip
 
 
+@pytest.mark.parametrize("seed", seeds(1, 2))
 @pytest.mark.parametrize("name", FILES)
-def test_mutated_fields(name: str) -> None:
-    rng = np.random.default_rng(2)
+def test_mutated_fields(name: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
     outcomes = []
     for trial in range(240):
         proto = SAMPLES[name]()

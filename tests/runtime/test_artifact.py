@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import seeds
 from small_artifacts import artifact, vector_program
 from test_executor import CONSTANT, chain, chain_result, loop_program, select_program
 
@@ -227,9 +228,10 @@ def test_bytes_that_samples_notice(size: int) -> None:
     assert size == 1 or gaps.max() <= max(509, (size - 4096) / 15 - 4096 + 2 * 509)
 
 
-def test_random_damage(saved):
+@pytest.mark.parametrize("seed", seeds(1, 1))
+def test_random_damage(saved, seed):
     data = saved.read_bytes()
-    rng = random.Random(1)
+    rng = random.Random(seed)
     path = saved.with_name("random.weft")
     for _ in range(300):
         damaged = bytearray(data)

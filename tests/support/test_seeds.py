@@ -124,6 +124,24 @@ def test_nightly_keeps_failures_of_an_interrupted_round(tmp_path: Path, monkeypa
     assert line.startswith("pytest 'test_random.py::test_wrong' --seed ")
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_nightly_ends_a_test_that_hangs_and_names_it(workers: int, tmp_path: Path, monkeypatch) -> None:
+    path, out = tmp_path / "test_random.py", tmp_path / "failures.txt"
+    path.write_text("import time\n\ndef test_fine(): pass\n\ndef test_hangs():\n    time.sleep(1000)\n")
+    monkeypatch.setattr(nightly, "TESTS", tmp_path / "tests")
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(Path(seeds.__file__).parent), os.environ.get("PYTHONPATH", "")])
+    )
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p conftest")
+    assert nightly.one_round([path], 5, 300, workers, out, patience=2) == 1
+    assert out.read_text() == "pytest 'test_random.py::test_hangs' --seed 5  # did not end within 2 s\n"
+
+
+def test_nightly_lists_the_tests_that_take_minutes() -> None:
+    names = {str(p.relative_to(nightly.TESTS)) for p in nightly.slow_files()}
+    assert {"models/test_agreement.py", "models/test_zoo.py", "ops_rules/test_cast_twice.py"} <= names
+
+
 def test_nightly_lists_the_random_tests() -> None:
     names = {p.parent.name for p in nightly.random_files()}
     assert {"graph", "lowering", "conformance", "tir", "expr", "classic", "backends", "schedule"} <= names
