@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,8 @@ SECTION = ("kind", "size", "digest", "quick")
 _PREFIX = struct.Struct("<8sIIQ")
 _DIGEST = 16
 _MAX_HEADER = 1 << 30
+_PIECE = 1 << 20
+"""Bytes of a section that are hashed and written at once: they stay in a cache."""
 Bytes = memoryview | bytes
 # A large section's quick digest covers its ends and this many blocks between.
 _BLOCK, _SAMPLES = 4096, 16
@@ -239,23 +241,27 @@ def _layout(start: int, sizes: Sequence[int]) -> tuple[list[int], int]:
 
 
 def _write(path: Path, header: Mapping[str, Any], sections: Sequence[Bytes]) -> None:
-    """Write a file, and the digests of its sections into its header. Other threads compute them while this one writes
-    the sections; the header, whose length does not depend on them, is written last where the file allows it."""
+    """Write a file, and the digests of its sections into its header. Where the file allows it, several threads write
+    the sections and compute the digests from the same pieces, so that memory is read once; the header, whose length
+    does not depend on the digests, comes last."""
     start = _PREFIX.size + _DIGEST + len(_encoded(header))
     offsets, length = _layout(start, [len(s) for s in sections])
-    digests = [partial(_add_digests, entry, data) for entry, data in zip(header["sections"], sections, strict=True)]
+    entries = list(zip(header["sections"], offsets, sections, strict=True))
+    ends = [start, *(offset + len(data) for _, offset, data in entries)]
     try:
         with replaced_file(path) as file:
-            write = partial(_write_sections, file, start, offsets, sections)
-            if file.seekable():
-                file.seek(start)
-                _run([write, *digests], length)
+            if file.seekable() and hasattr(os, "pwrite"):
+                at = partial(_write_section, file.fileno())
+                _run([partial(at, end, *e) for end, e in zip(ends, entries, strict=False)], length)
                 file.seek(0)
                 file.write(_beginning(header, length))
             else:
-                _run(digests, length)
+                for entry, _, data in entries:
+                    entry["digest"], entry["quick"] = digest(data), quick_digest(data)
                 file.write(_beginning(header, length))
-                write()
+                for end, (_, offset, data) in zip(ends, entries, strict=False):
+                    file.write(bytes(offset - end))
+                    file.write(data)
     except OSError as error:
         raise UserError(f"cannot write '{path}': {error.strerror or error}", code="A003") from error
 
@@ -268,15 +274,21 @@ def _run(jobs: Sequence[Callable[[], None]], nbytes: int) -> None:
             job()
 
 
-def _add_digests(entry: dict[str, Any], data: Bytes) -> None:
-    entry["digest"], entry["quick"] = digest(data), quick_digest(data)
+def _write_section(handle: int, end: int, entry: dict[str, Any], offset: int, data: Bytes) -> None:
+    """Write a section, and zeros from the ``end`` of the one before it on; add its digests to its entry."""
+    _write_at(handle, end, memoryview(bytes(offset - end)))
+    state, view = blake2b(digest_size=_DIGEST), memoryview(data)
+    for at in range(0, len(view), _PIECE):
+        piece = view[at : at + _PIECE]
+        state.update(piece)
+        _write_at(handle, offset + at, piece)
+    entry["digest"], entry["quick"] = state.hexdigest(), quick_digest(data)
 
 
-def _write_sections(file: BinaryIO, at: int, offsets: Sequence[int], sections: Sequence[Bytes]) -> None:
-    for offset, data in zip(offsets, sections, strict=True):
-        file.write(bytes(offset - at))
-        file.write(data)
-        at = offset + len(data)
+def _write_at(handle: int, offset: int, data: memoryview) -> None:
+    while data:
+        written = os.pwrite(handle, data, offset)
+        data, offset = data[written:], offset + written
 
 
 def _encoded(header: Mapping[str, Any]) -> bytes:
