@@ -290,3 +290,20 @@ def test_a_stage_at_a_loop_of_a_stage_that_is_placed_later_is_placed_with_it() -
         texts.append(p.check())
     assert texts[0] == texts[1]
     assert texts[0].count("serial(0, 8)") == 1  # all is in the loop of C
+
+
+@pytest.mark.parametrize("made", ["fused", "normalized", "taken"])
+def test_declarations_that_return_a_loop_that_they_are_given(made: str) -> None:
+    """They did not make it: to apply all declarations anew, what they use is not looked for without end."""
+    p = Partials()
+    s, c = p.schedule, p.args[-1]
+    b = c.op.input_tensors[0]
+    _, loop = s[b].split(b.op.reduce_axis[0], 4)
+    if made == "taken":
+        loop = s[b].axis[-1]
+    loop = s[b].normalize(loop) if made == "normalized" else s[b].fuse(loop)
+    partial = s.rfactor(b, loop)
+    s[b].reorder(b.op.axis[1], b.op.axis[0])
+    s[b].compute_at(s[c], c.op.axis[0])
+    s[partial].unroll(partial.op.axis[2])
+    assert "unrolled(0, 4)" in p.check()

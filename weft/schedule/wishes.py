@@ -217,14 +217,14 @@ class Wishes:
 
     def _makers(self, wish: Wish) -> set[Wish]:
         """The declarations that made the loops that ``wish`` names, and so on."""
-        makers = {ref: w for w in self._log for ref in _flat(w.result) if isinstance(ref, LoopRef)}
+        makers = _makers(self._log)
         found: set[Wish] = set()
         pending = list(wish.loops())
         while pending:
-            maker = makers.get(pending.pop())
-            if maker is not None and maker not in found:
-                found.add(maker)
-                pending += maker.loops()
+            for maker in makers.get(pending.pop(), ()):
+                if maker not in found:
+                    found.add(maker)
+                    pending += maker.loops()
         return found
 
     def _changes(self) -> int:
@@ -272,13 +272,14 @@ class Wishes:
                 old.name, old.output = new.name, new.output
 
     def _in_order(self, wishes: Sequence[Wish]) -> Iterator[Wish]:
-        makers = {ref: w for w in wishes for ref in _flat(w.result) if isinstance(ref, LoopRef)}
+        makers = _makers(wishes)
+        declared = {w: n for n, w in enumerate(wishes)}
         done: set[Wish] = set()
 
         def after_makers(wish: Wish) -> Iterator[Wish]:
-            for loop in wish.loops():
-                if loop in makers and makers[loop] not in done:
-                    yield from after_makers(makers[loop])
+            for maker in (m for loop in wish.loops() for m in makers.get(loop, ())):
+                if maker not in done and declared[maker] < declared[wish]:
+                    yield from after_makers(maker)
             if wish not in done:
                 done.add(wish)
                 yield wish
@@ -300,6 +301,17 @@ class Wishes:
             yield from (w for w in own if w.method not in (*PLACING, *_KEEPING, *_FETCHING))
         placed = [w for w in rest if places[w.stage] is not None]
         yield from (w for w in placed if w.method in _FETCHING)
+
+
+def _makers(wishes: Sequence[Wish]) -> dict[LoopRef, list[Wish]]:
+    """The declarations that returned each loop: the one that made it, then those that were given it, such as ``fuse``
+    of one loop."""
+    found: dict[LoopRef, list[Wish]] = {}
+    for wish in wishes:
+        for ref in _flat(wish.result):
+            if isinstance(ref, LoopRef):
+                found.setdefault(ref, []).append(wish)
+    return found
 
 
 def _keys(value: Any) -> list[Renamed]:
