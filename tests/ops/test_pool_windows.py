@@ -115,3 +115,27 @@ def test_two_passes_are_taken_where_they_save_operations(kernel: int, stride: in
     attrs = op("max_pool").complete(Attrs({"kernel": (kernel, kernel), "strides": (stride, stride)}))
     shape = (1, 4, 32, 32, 16) if blocked else (1, 64, 32, 32)
     assert in_two_passes("max_pool", attrs, shape) is two
+
+
+@pytest.mark.parametrize("counted", [False, True])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("blocked", [False, True])
+def test_windows_within_the_padding(blocked: bool, rank: int, counted: bool) -> None:
+    """Windows that reach no element, at both ends, with strides and dilations: as the reference has them, also where the
+    sizes are open."""
+    for kernel, pads, stride, dilation in ((2, (2, 2), 1, 1), (1, (3, 0), 2, 1), (2, (5, 6), 1, 2), (3, (3, 7), 2, 1)):
+        attrs: dict[str, Any] = {
+            "kernel": (kernel,) * rank,
+            "strides": (stride,) * rank,
+            "dilations": (dilation,) * rank,
+            "pads": (pads[0],) * rank + (pads[1],) * rank,
+            "count_include_pad": counted,
+        }
+        shape = (1, 3, *range(4, 4 + rank), *((8,) if blocked else ()))
+        x = numbers(np.random.default_rng(kernel), "float32", shape)
+        with np.errstate(all="ignore"):
+            want = op("avg_pool").reference(op("avg_pool").complete(attrs), x)
+        open_ = (1, 3, *(Symbol(f"n{d}") for d in range(rank)), *shape[2 + rank :])
+        for declared in (shape, open_):
+            got = compiled("avg_pool", attrs, x, declared)
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4, err_msg=f"{declared} {attrs}")

@@ -220,8 +220,18 @@ def _avg_count(attrs: Attrs, data: te.Tensor, i: tuple[Expr, ...]) -> Expr | int
         # Elements t with -low <= start + t·dil < size + high.
         first = maximum((-index(low) - start + (dil - 1)) // dil, 0)
         last = minimum((data.shape[2 + d] + index(high) - start + (dil - 1)) // dil, k)
-        total = total * (k if attrs.count_include_pad and not attrs.ceil_mode else last - first)
+        inside = last - first
+        if not attrs.count_include_pad and not _always_meets(k, dil, before[d], after[d]):
+            inside = maximum(inside, 0)
+        total = total * (k if attrs.count_include_pad and not attrs.ceil_mode else inside)
     return total
+
+
+def _always_meets(kernel: Dim, dilation: int, before: Dim, after: Dim) -> bool:
+    """Whether no window lies in the padding, or steps over the data."""
+    if dilation != 1 or not isinstance(kernel, int):
+        return False
+    return isinstance(before, int) and isinstance(after, int) and max(before, after) < kernel
 
 
 def _avg_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
@@ -241,7 +251,8 @@ def _avg_compute(attrs: Attrs, out: TensorType, data: te.Tensor) -> Any:
     def element(*i: Expr) -> Expr:
         count = _avg_count(attrs, data, i)
         if not wide.is_float:
-            return te.cast(te.truncdiv(total[i], count), out.dtype)
+            whole = count if isinstance(count, int) else maximum(count, 1)  # a window without data gives 0
+            return te.cast(te.truncdiv(total[i], whole), out.dtype)
         # Times the reciprocal: counts are the same for all channels and most rows, so loops divide before they start.
         part = te.const(1 / count, wide) if isinstance(count, int) else 1 / te.cast(count, wide)
         return te.cast(total[i] * part, out.dtype)
