@@ -121,8 +121,8 @@ def test_two_passes_are_taken_where_they_save_operations(kernel: int, stride: in
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("blocked", [False, True])
 def test_windows_within_the_padding(blocked: bool, rank: int, counted: bool) -> None:
-    """Windows that reach no element, at both ends, with strides and dilations: as the reference has them, also where the
-    sizes are open."""
+    """Windows that reach no element, at both ends, with strides and dilations: as the reference has them, also where
+    the sizes are open."""
     for kernel, pads, stride, dilation in ((2, (2, 2), 1, 1), (1, (3, 0), 2, 1), (2, (5, 6), 1, 2), (3, (3, 7), 2, 1)):
         attrs: dict[str, Any] = {
             "kernel": (kernel,) * rank,
