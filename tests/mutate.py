@@ -60,7 +60,17 @@ class Group:
 CORE = (
     Group(
         "expressions",
-        ("weft/expr/rules/*.py", "weft/expr/bounds.py", "weft/expr/normalize.py", "weft/expr/prove.py"),
+        (
+            "weft/expr/rules/*.py",
+            "weft/expr/bounds.py",
+            "weft/expr/normalize.py",
+            "weft/expr/prove.py",
+            "weft/expr/solver.py",
+            "weft/expr/linear.py",
+            "weft/expr/affine.py",
+            "weft/expr/sweep.py",
+            "weft/expr/match.py",
+        ),
         ("expr/test_normal_forms.py", "expr/test_typed_forms.py", "expr"),
     ),
     Group(
@@ -74,6 +84,16 @@ CORE = (
             "schedule/test_schedule_refusals.py",
             "schedule/test_schedule_affine.py",
             "schedule/test_schedule_blocks.py",
+        ),
+    ),
+    Group(
+        "accesses",
+        ("weft/tensor_expr/bounds.py", "weft/tir/empty_reductions.py"),
+        (
+            "tensor_expr/test_te_bounds.py",
+            "tensor_expr/test_reduction_starts.py",
+            "tir/test_empty_reductions.py",
+            "lowering/test_empty_loops.py",
         ),
     ),
     Group(
@@ -120,6 +140,23 @@ OTHERS = (
             "lowering/test_functions.py",
             "lowering/test_control_flow.py",
             "runtime/test_artifact_hostile.py",
+        ),
+    ),
+    Group(
+        "loader and threads",
+        ("csrc/src/loader.c", "csrc/src/pool.c", "csrc/src/relocate*"),
+        ("runtime/test_loader.py", "runtime/test_thread_pool.py", "runtime/test_threads.py", "runtime/test_csrc.py"),
+    ),
+    Group(
+        "binding",
+        ("csrc/python/*.c",),
+        (
+            "runtime/test_executor.py",
+            "runtime/test_tensor.py",
+            "runtime/test_direct_call.py",
+            "runtime/test_views_escape.py",
+            "runtime/test_malformed_parts.py",
+            "runtime/test_devices.py",
         ),
     ),
     Group(
