@@ -180,7 +180,9 @@ class _Check:
     def _may_take(self, at: int, operand: Place, target: Place | None) -> bool:
         """``operand`` may be a join that nothing writes as a whole, only its parts."""
         pairs = self.exchanges.get(at, ())
-        if target is None or not any(a is operand and b is target for a, b in pairs) or not _is_fixed(operand):
+        if target is None or not any(a is operand and b is target for a, b in pairs):
+            return False
+        if not _is_fixed(operand):
             return False
         return self._area(operand) == self.areas.get(target)
 
