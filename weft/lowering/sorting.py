@@ -67,7 +67,7 @@ class Sorting:
         ratio = _FULL_SORT_RATIO if self.key is None else _DIGIT_SORT_RATIO
         if isinstance(count, Const) and isinstance(size, Const):
             return self.sorted() if int(count) * ratio >= int(size) > 1 else self.selected()
-        if self.key is None or isinstance(count, Const):
+        if self.key is None or (isinstance(count, Const) and int(count) <= MOST_COUNTED):
             return self.selected()
         return If(count * ratio >= size, self.sorted(), self.selected())
 
