@@ -171,11 +171,6 @@ EQUIVALENT: dict[tuple[str, ...], str] = {
         "if (need is None):",
     ): "what is written is dense, so it has a box",
     (
-        "weft/lowering/lifetimes.py",
-        "if begin <= place.last < end and place.first <= begin:",
-        "if (begin <= place.last <= end) and place.first <= begin:",
-    ): "the end is set to itself",
-    (
         "weft/lowering/verify_memory.py",
         "self.bits[p] = 1 << len(self.bits)",
         "self.bits[p] = 2 << len(self.bits)",

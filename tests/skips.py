@@ -32,6 +32,7 @@ LACKING: tuple[str, ...] = (
     r"only root can give files away",
     r"(permissions|links|signals) of POSIX|processes have groups on POSIX systems",
     r"flags of x86-64",
+    r"this Pillow writes no \w+",
     r"LLVM without .*",
     r".* is not emulated here: no .*",
     r"matrix tiles are imitated on x86-64 Linux only",

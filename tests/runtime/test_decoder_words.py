@@ -109,7 +109,7 @@ def everything() -> ExecutableProgram:
         arena_bytes=("n", 8, "mul", 64, "add"),
         functions=(FunctionSpec("f", len(main), len(main) + len(called), (8, 10), (8,), (9,), 1),),
         hosts=(HostOperator("text_concat", {"axis": 1}, ("string", "string"), ("string",)),),
-        types={"tree": [["leaf", []]]},
+        types={"tree": {"leaf": []}},
         metadata={"model": "everything"},
     )
 

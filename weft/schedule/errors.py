@@ -67,6 +67,7 @@ RULES: Final[dict[str, str]] = {
     "S081": "the computation must match the description of the intrinsic",
     "S082": "an intrinsic must be declared to the schedule",
     "S083": "operands of an intrinsic must lie in memory as its declaration says",
+    "S084": "the instruction of an intrinsic is not called in an expression: it computes whole tensors",
     # annotations
     "S090": "the annotation must exist",
 }

@@ -20,7 +20,6 @@ from weft.schedule.size_texts import parse_sizes
 from weft.schedule.state import State
 from weft.schedule.threads import has_threads
 from weft.schedule.trace import Trace
-from weft.schedule.vectors import vector_notes
 from weft.support.errors import ScheduleError
 from weft.support.html import TextInNotebooks
 from weft.tir.nodes import Program
@@ -67,9 +66,8 @@ class Schedule(TextInNotebooks):
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks of the rules that made the schedule, such as why a loop is not vectorized, and on register buffers
-        that are not in registers and vectors of elements that are far from each other, as it stands. They have no
-        effect on the code."""
-        return (*self._notes, *register_notes(self._state), *vector_notes(self._state))
+        that are not in registers as it stands. They have no effect on the code."""
+        return (*self._notes, *register_notes(self._state))
 
     def note(self, text: str) -> None:
         """Add a remark to the notes, once. It is not an instruction, and traces do not contain it.

@@ -26,6 +26,7 @@ from weft.schedule.schedule import Factor, Schedule
 from weft.schedule.stage_axes import Label, StageAxes
 from weft.schedule.stage_group import Group
 from weft.schedule.stage_keys import BlockOrigin, StageKey, axis_name, keys_of, listed, loop_and_value
+from weft.schedule.vectors import vector_notes
 from weft.schedule.wishes import Hooks, Wish, Wishes
 from weft.support.errors import ScheduleError
 from weft.support.html import TextInNotebooks
@@ -81,7 +82,7 @@ class ClassicSchedule(TextInNotebooks):
     def notes(self) -> tuple[str, ...]:
         """Remarks on the schedule as it stands, as for the block notation: register buffers that are in memory."""
         self.wishes.settle()
-        return self.schedule.notes
+        return (*self.schedule.notes, *vector_notes(self.schedule.state))
 
     def __repr__(self) -> str:
         return repr(self.schedule)
