@@ -182,3 +182,19 @@ def _earlier(how: str) -> Any:
 def test_rows_that_something_needs_are_not_left_out(how: str) -> None:
     with pytest.raises(UserError, match=r"E209.*'near' reads 'X'"):
         te.create_schedule(_earlier(how))
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_rows_of_steps_that_are_named_as_inputs(named: bool) -> None:
+    """``inputs=`` names what steps read from outside; whether an operation is a step does not depend on it."""
+    n = te.var("n")
+    a, s = te.placeholder((n - 1, 3), name="A"), te.placeholder((n, 3), name="S")
+    x = te.compute((n, 3), lambda t, i: a[t - 1, i] * 2.0, name="X")
+    first = te.compute((1, 3), lambda _, i: 1.0, name="first")
+    step = te.compute((n, 3), lambda t, i: s[t - 1, i] + x[t, i], name="step")
+    made = te.scan(first, step, s, inputs=[x] if named else [a])
+    f = weft.build(te.create_schedule(made.op), [a, made])
+    for rows in (0, 1, 4):
+        value = np.arange(3.0 * rows, dtype=np.float32).reshape(rows, 3)
+        wanted = np.cumsum(np.concatenate([np.ones((1, 3), np.float32), 2 * value]), axis=0)
+        np.testing.assert_array_equal(f(value), wanted)

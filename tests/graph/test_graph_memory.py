@@ -23,7 +23,7 @@ def test_lives_that_follow_each_other_share_memory():
 
 
 def check_plan(lives: list[tuple[int, int, int]]) -> None:
-    """Plan (bytes, first, last) lives: what lives at the same time is apart, and the total is near the least possible."""
+    """Plan (bytes, first, last) lives: what lives at the same time is apart, and little memory is wasted."""
     plan = plan_lives(lives)
     at = [(o, o + n, first, last) for (n, first, last), o in zip(lives, plan.offsets, strict=True)]
     for i, (low, high, first, last) in enumerate(at):

@@ -53,3 +53,11 @@ def test_writes_at_large_steps_are_noted() -> None:
 def test_loops_that_are_not_vectorized_are_not_noted() -> None:
     b = te.compute((64, 64), lambda i, j: A[j, i] + 1.0, name="B")
     assert te.create_schedule(b.op).notes == ()
+
+
+def test_accesses_that_differ_in_place_alone_are_noted_once() -> None:
+    b = te.compute((62, 64), lambda i, j: A[j, i] + A[j, i + 1] + A[j, i + 2], name="B")
+    s = te.create_schedule(b.op)
+    s[b].vectorize(b.op.axis[1])
+    (note,) = s.notes
+    assert "at a step of 64 elements" in note

@@ -6,9 +6,8 @@ from collections.abc import Container
 from typing import Final
 
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Select
+from weft.expr.operators import DIVISIONS
 from weft.expr.visit import post_order
-
-DIVISIONS: Final = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
 
 
 def guards(e: Select) -> bool:

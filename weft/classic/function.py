@@ -78,8 +78,8 @@ class CompiledFunction:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks on the schedule: register buffers that are in memory, since a loop that indexes them is not
-        unrolled."""
+        """Remarks on the schedule: register buffers that are in memory, since a loop that indexes them is not unrolled,
+        and vectorized loops whose elements are far apart in memory."""
         return tuple(map(str, self.artifact.metadata["function"].get("notes", ())))
 
     @property

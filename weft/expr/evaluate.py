@@ -24,13 +24,12 @@ from weft.expr.nodes import (
     Source,
     Var,
 )
+from weft.expr.operators import DIVISIONS
 from weft.support.dtypes import DType
 from weft.support.errors import InternalError, UserError
 
 Read: TypeAlias = Callable[[Source, Sequence[Any], Any], Any]
 """Reads elements: source, index values (scalars or arrays with one entry per lane), mask value or None."""
-
-_DIVISIONS = frozenset(("floordiv", "floormod", "truncdiv", "truncmod"))
 
 
 def convert(value: Any, dtype: DType) -> Any:
@@ -57,9 +56,7 @@ def evaluate(e: Expr, values: Mapping[Any, Any] | None = None, read: Read | None
     selected operand of a select is evaluated. Raises UserError for an unbound variable or a division of integers by
     zero.
     """
-    done: dict[Expr, Any] = {}
-    for key, value in (values or {}).items():
-        done[key] = convert(value, key.dtype)
+    done: dict[Expr, Any] = {key: convert(value, key.dtype) for key, value in (values or {}).items()}
     _run(e, done, read)
     return done[e]
 
@@ -134,7 +131,7 @@ def _wide(value: Any, dtype: DType) -> Any:
 
 def _binary(e: Binary, a: Any, b: Any) -> Any:
     dtype = e.a.dtype
-    if e.op in _DIVISIONS and dtype.is_integer and not np.all(b):
+    if e.op in DIVISIONS and dtype.is_integer and not np.all(b):
         raise UserError(f"integer division by zero in '{e}'", code="E032")
     if dtype.kind == "bool" and e.op in ("add", "mul", "sub"):
         a, b = np.asarray(a).astype(np.int8), np.asarray(b).astype(np.int8)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from weft.expr.added import added, find, is_foreign
 from weft.expr.intrinsic_table import INTRINSICS as INTRINSICS
-from weft.expr.intrinsic_table import LOGICAL, OF_NUMBERS
+from weft.expr.intrinsic_table import LOGICAL
 from weft.expr.intrinsic_table import Intrinsic as Intrinsic
 from weft.expr.intrinsic_table import result_dtype as result_dtype
 from weft.expr.nodes import Broadcast, Call, Expr, ExprLike, cast, make_bits, promote, wrap
@@ -41,11 +41,11 @@ def call(name: str, *args: ExprLike, dtype: str | None = None) -> Expr:
         made = [promote(made[0], a)[1] for a in made]
     if row.accepts == "float" and not made[0].dtype.is_float:
         made = [cast(a, FLOAT32) for a in made]
-    if made[0].dtype == BOOL and name in OF_NUMBERS:
-        raise UserError(f"'{name}' takes numbers, not conditions", code="E022", hint="cast them to a number")
     if made[0].dtype == BOOL and name in LOGICAL:
         return make_bits(name, *made)
-    if row.accepts == "integer" and not (made[0].dtype.is_integer or made[0].dtype == BOOL):
+    if made[0].dtype == BOOL and row.accepts in ("integer", "number"):
+        raise UserError(f"'{name}' takes numbers, not conditions", code="E022", hint="cast them to a number")
+    if row.accepts == "integer" and not made[0].dtype.is_integer:
         raise UserError(f"'{name}' takes integers, not {made[0].dtype}", code="E022")
     if dtype is None:
         if row.result is None:

@@ -25,8 +25,18 @@ from typing import Any, TypeAlias, dataclass_transform
 
 import numpy as np
 
+from weft.expr.operators import (
+    ARITHMETIC,
+    COMPARISONS,
+    DIVISIONS,
+    Effect,
+    Scalar,
+    effect_of_constant,
+    fold_values,
+    join,
+    normal_value,
+)
 from weft.expr.operators import BINARY as BINARY
-from weft.expr.operators import COMPARISONS, Effect, Scalar, effect_of_constant, fold_values, join, normal_value
 from weft.expr.overloads import Arithmetic, WholeArithmetic
 from weft.expr.printing import to_text
 from weft.ir.node import Interned
@@ -510,13 +520,13 @@ def make(op: str, a: ExprLike, b: ExprLike) -> Expr:
         x, y = a, b
     else:
         x, y = promote(a, b)
-    if x.dtype is BOOL and op in _OF_NUMBERS:
+    if x.dtype is BOOL and op in ARITHMETIC:
         raise UserError(
             f"'{op}' takes numbers, not conditions", code="E022", hint="use te.all and te.any, or cast them to a number"
         )
     if op == "div" and not x.dtype.is_float:
         x, y = cast(x, FLOAT32), cast(y, FLOAT32)
-    elif op in _INTEGER_DIVISIONS and x.dtype.is_float:
+    elif op in DIVISIONS and x.dtype.is_float:
         return _float_division(op, x, y)
     if type(y) is Const:
         if type(x) is Const:
@@ -557,8 +567,6 @@ def _float_division(op: str, x: Expr, y: Expr) -> Expr:
     return select(make("eq", y, zero), ratio, signed)
 
 
-_INTEGER_DIVISIONS = frozenset(("floordiv", "floormod", "truncdiv", "truncmod"))
-_OF_NUMBERS = _INTEGER_DIVISIONS | {"add", "sub", "mul", "div"}
 _LOGICAL = {"bitand": "and", "bitor": "or", "bitxor": "ne"}
 _SIGNS = {"bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>", "bitnot": "~"}
 

@@ -63,6 +63,10 @@ BINARY: dict[str, BinaryOp] = {
 }
 
 COMPARISONS: frozenset[str] = frozenset(name for name, op in BINARY.items() if op.compares)
+DIVISIONS: frozenset[str] = frozenset(("floordiv", "floormod", "truncdiv", "truncmod"))
+"""Divisions of integers."""
+ARITHMETIC: frozenset[str] = DIVISIONS | {"add", "sub", "mul", "div"}
+"""Operators of numbers, which conditions do not have."""
 
 
 def normal_value(value: Any, dtype: DType) -> Scalar:

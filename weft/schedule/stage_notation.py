@@ -80,9 +80,9 @@ class ClassicSchedule(TextInNotebooks):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks on the schedule as it stands, as for the block notation: register buffers that are in memory."""
+        """Remarks on the schedule as it stands: those of the block notation, and vectors of far elements."""
         self.wishes.settle()
-        return (*self.schedule.notes, *vector_notes(self.schedule.state))
+        return (*self.schedule.notes, *dict.fromkeys(vector_notes(self.schedule.state)))
 
     def __repr__(self) -> str:
         return repr(self.schedule)
@@ -495,11 +495,12 @@ class Stage:
     def _dimension(self, axis: Any) -> int:
         """The dimension of the stage's result that is indexed by ``axis``."""
         block = self.owner.schedule.state.block(self.block)
-        labels, label = self.owner.axes.labels(block), None if isinstance(axis, LoopRef) else self._label(axis)
-        position = labels.index(label) if label in labels else None
         if isinstance(axis, LoopRef):
             driven = self._driven(self._present(axis))
             position = driven[0] if len(driven) == 1 else None
+        else:
+            labels, label = self.owner.axes.labels(block), self._label(axis)
+            position = labels.index(label) if label in labels else None
         starts = [start for start, _ in block.writes[0].ranges]
         if position is None or block.iters[position].var not in starts:
             raise ScheduleError(
@@ -510,10 +511,10 @@ class Stage:
         return starts.index(block.iters[position].var)
 
     @_declared
-    def prefetch(self, buffer: Any, axis: Any, distance: int = 1, within: Any = None) -> None:
-        """Prefetch the elements of ``buffer`` that are read ``distance`` iterations of ``axis`` later."""
+    def prefetch(self, buffer: Any, axis: Any, distance: int = 1, within: Any = None, unit: str = "iterations") -> None:
+        """Prefetch what is read of ``buffer`` so many iterations (or ``"bytes"`` of whole ones) of ``axis`` later."""
         inner = None if within is None else self.loop(within)
-        self.owner.schedule.prefetch(self.loop(axis), self.owner.buffer_name(buffer), distance, inner)
+        self.owner.schedule.prefetch(self.loop(axis), self.owner.buffer_name(buffer), distance, inner, unit)
 
     @_declared
     def stream(self) -> None:

@@ -17,7 +17,7 @@ MAX_LOADED_STEP = 4
 
 
 def vector_notes(state: State) -> Iterator[str]:
-    """A remark for each buffer that a vectorized loop reads or writes at a larger step."""
+    """A remark for each access that a vectorized loop moves at a larger step; several of one buffer say the same."""
     for name, block in state.tree.blocks.items():
         for loop in state.tree.loops_around(block):
             if loop.kind == "vectorized":

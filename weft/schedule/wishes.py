@@ -122,7 +122,7 @@ class Wishes:
 
     @property
     def waiting(self) -> list[Hashable]:
-        """The stages whose placement waits for other declarations."""
+        """The stages of declarations that wait for others."""
         return [w.stage for w in self._waiting]
 
     def settle(self) -> None:

@@ -164,7 +164,8 @@ def reduce_axis(dom: tuple[ExprLike, ExprLike], name: str = "rv", bound: ExprLik
 def thread_axis(dom: Any = None, tag: str = "", name: str | None = None) -> IterVar:
     """A GPU thread axis: ``thread_axis("threadIdx.x")`` or ``thread_axis((0, 64), "threadIdx.x")``.
 
-    Without a domain the extent is 0, which means: the extent of the loop that is bound to the axis.
+    Without a domain the extent is 0, which means: the extent of the loop that is bound to the axis. Raises UserError
+    E122 without a name, E206 for a domain that depends on data.
     """
     if isinstance(dom, str):
         dom, tag = None, dom

@@ -74,8 +74,9 @@ def open_accesses(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> l
 
     Raises UserError E209 for an access that is outside for all sizes.
     """
-    order = topological(outputs, inputs)
-    first_steps = _first_steps(order, outputs)
+    given = tuple(inputs)
+    order = topological(outputs, given)
+    first_steps = _first_steps(order, outputs, given)
     found: list[OpenAccess] = []
     for op in order:
         if isinstance(op, ComputeOp):
@@ -125,10 +126,12 @@ def guarded_values(roots: Sequence[Expr], found: Mapping[Load, Sequence[Ends]]) 
     return tuple(made[e] for e in roots)
 
 
-def _first_steps(order: Sequence[Operation], outputs: Sequence[Tensor]) -> dict[Operation, Expr]:
+def _first_steps(
+    order: Sequence[Operation], outputs: Sequence[Tensor], inputs: Sequence[Tensor]
+) -> dict[Operation, Expr]:
     """For each operation that is a step of a scan: the first time at which it is computed."""
     scans = [op for op in order if isinstance(op, ScanOp)]
-    return {op: scan.axis.start for scan in scans for op in scan_steps(scan, order, outputs, scan.inputs)}
+    return {op: scan.axis.start for scan in scans for op in scan_steps(scan, order, outputs, inputs)}
 
 
 def scan_steps(

@@ -16,6 +16,7 @@ from typing import NoReturn
 from weft.expr.intrinsic_table import LOGICAL, OF_NUMBERS, PLACES, POINTERS
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Call, Expr, Load, Not, Select, Var
+from weft.expr.operators import ARITHMETIC, DIVISIONS
 from weft.expr.visit import free_vars, loads, post_order
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import Location, UserError
@@ -34,8 +35,8 @@ from weft.tensor_expr.nodes import (
 from weft.tensor_expr.ranges import check_ranges, check_sizes
 from weft.tensor_expr.visit import topological
 
-_ARITHMETIC = frozenset({"add", "sub", "mul", "div", "floordiv", "floormod", "truncdiv", "truncmod"})
-_WHOLE = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
+_ON_NUMBERS = frozenset((*OF_NUMBERS, *LOGICAL))
+"""Intrinsics that have no meaning for conditions; what is bitwise is logic there, and is built as such."""
 
 
 def verify(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> None:
@@ -59,29 +60,29 @@ def verify(outputs: Sequence[Tensor], inputs: Iterable[Tensor] = ()) -> None:
             _expressions(op, (op.among, *op.keys), {op.a, *axes}, owner)
 
 
+def _axes(op: Operation) -> tuple[IterVar, ...]:
+    """The axes of an operation, those of its reduction included."""
+    if isinstance(op, ComputeOp):
+        return (*op.axis, *op.reduce_axis)
+    if isinstance(op, (UpdateOp, OrderOp)):
+        return op.axes
+    return (op.axis,) if isinstance(op, ScanOp) else ()
+
+
 def _own(op: Operation) -> tuple[Var, ...]:
     """The variables that only the expressions of ``op`` may use."""
-    if isinstance(op, ComputeOp):
-        return tuple(a.var for a in (*op.axis, *op.reduce_axis))
-    if isinstance(op, (UpdateOp, OrderOp)):
-        return (*(a.var for a in op.axes), *((op.a, op.b) if isinstance(op, OrderOp) else ()))
-    return (op.axis.var,) if isinstance(op, ScanOp) else ()
+    return (*(a.var for a in _axes(op)), *((op.a, op.b) if isinstance(op, OrderOp) else ()))
 
 
 def _sizes(op: Operation, owner: Mapping[Var, Operation]) -> None:
     """Check that sizes alone decide shapes and ranges."""
     place = Location(node=f"tensor {op.name}")
-    if isinstance(op, ComputeOp):
-        check_ranges(op.name, (*op.axis, *op.reduce_axis), owner, place)
-    elif isinstance(op, (UpdateOp, OrderOp)):
-        check_ranges(op.name, op.axes, owner, place)
-    elif isinstance(op, ScanOp):
-        check_ranges(op.name, (op.axis,), owner, place)
+    check_ranges(op.name, _axes(op), owner, place)
     if isinstance(op, OrderOp):
         check_sizes(f"the length of '{op.name}'", (op.count, op.size), owner, place)
-    if isinstance(op, PlaceholderOp):
+    elif isinstance(op, PlaceholderOp):
         check_sizes(f"the shape of '{op.name}'", op.shape, owner, place)
-    if isinstance(op, ExternOp):
+    elif isinstance(op, ExternOp):
         check_sizes(f"the shape of '{op.name}'", (d for shape in op.shapes for d in shape), owner, place)
 
 
@@ -90,7 +91,7 @@ def _fail(op: Operation, code: str, message: str, hint: str | None = None) -> No
 
 
 def _compute(op: ComputeOp, owner: Mapping[Var, Operation]) -> None:
-    axes = [a.var for a in (*op.axis, *op.reduce_axis)]
+    axes = [a.var for a in _axes(op)]
     if len(set(axes)) != len(axes):
         _fail(op, "E203", "an axis occurs twice", "make a new te.reduce_axis for each place")
     for a in op.axis:
@@ -182,16 +183,16 @@ def _malformed(e: Expr) -> tuple[str, str] | None:
             return "E205", f"a load of '{e.source.name}' has a mask"
     elif isinstance(e, Call) and e.name in (*PLACES, *POINTERS, "require"):
         return "E205", f"'{e}' speaks of memory, which tensor expressions do not have"
-    elif isinstance(e, Call) and e.name in (*OF_NUMBERS, *LOGICAL) and any(a.dtype == BOOL for a in e.args):
+    elif isinstance(e, Call) and e.name in _ON_NUMBERS and any(a.dtype == BOOL for a in e.args):
         return "E205", f"'{e}' computes with conditions; use te.all and te.any, or cast them to a number"
     elif isinstance(e, Binary):
         if e.a.dtype != e.b.dtype:
             return "E205", f"the operands of '{e}' are {e.a.dtype} and {e.b.dtype}"
         if e.op in ("and", "or") and e.a.dtype != BOOL:
             return "E205", f"'{e}' combines values of {e.a.dtype}, not conditions"
-        if e.op in _ARITHMETIC and e.a.dtype == BOOL:
+        if e.op in ARITHMETIC and e.a.dtype == BOOL:
             return "E205", f"'{e}' computes with conditions; use te.all and te.any, or cast them to a number"
-        if e.op in _WHOLE and not e.a.dtype.is_integer:
+        if e.op in DIVISIONS and not e.a.dtype.is_integer:
             return "E205", f"'{e}' divides values of {e.a.dtype}; '{e.op}' is for integers"
     elif isinstance(e, Not) and e.a.dtype != BOOL:
         return "E205", f"'{e}' negates a value of {e.a.dtype}, not a condition"

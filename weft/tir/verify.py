@@ -35,6 +35,7 @@ from typing import Literal, NoReturn
 from weft.expr.affine import linear_form
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Var
+from weft.expr.operators import ARITHMETIC
 from weft.expr.visit import free_vars, loads
 from weft.support.dtypes import BOOL, INDEX
 from weft.support.errors import Location, ProgramError
@@ -60,7 +61,6 @@ from weft.tir.visit import children, postorder, region_expressions, walk
 
 Form = Literal["scheduled", "kernel"]
 _CONCURRENT = ("parallel", "vectorized", "thread", "virtual")
-_OF_NUMBERS = ("add", "sub", "mul", "div", "floordiv", "floormod", "truncdiv", "truncmod")
 
 
 def verify(program: Program, form: Form = "scheduled") -> None:
@@ -463,7 +463,7 @@ def _malformed(e: Expr) -> tuple[str, str] | None:
             return "V018", f"the operands of '{e}' are {e.a.dtype} and {e.b.dtype}"
         if e.op in ("and", "or") and e.a.dtype != BOOL:
             return "V017", f"'{e}' combines values of {e.a.dtype}, not conditions"
-        if e.op in _OF_NUMBERS and e.a.dtype == BOOL:
+        if e.op in ARITHMETIC and e.a.dtype == BOOL:
             return "V018", f"'{e}' computes with conditions"
     elif isinstance(e, Not) and e.a.dtype != BOOL:
         return "V017", f"'{e}' negates a value of {e.a.dtype}, not a condition"

@@ -25,8 +25,9 @@ from weft.backends.c_like.text import (
     cast,
     infix,
 )
-from weft.backends.guards import DIVISIONS, comes_from_data
+from weft.backends.guards import comes_from_data
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Select
+from weft.expr.operators import DIVISIONS
 from weft.support.dtypes import INDEX, DType
 from weft.support.errors import InternalError
 

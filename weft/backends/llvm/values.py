@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from weft.backends.accesses import is_never_nan
-from weft.backends.guards import DIVISIONS, guards, is_data
+from weft.backends.guards import guards, is_data
 from weft.backends.llvm.conversions import convert
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import emit_call
@@ -22,6 +22,7 @@ from weft.backends.llvm.types import constant, literal, scalar_type, splat, type
 from weft.backends.llvm.vectors import broadcast, intrinsic, shuffle
 from weft.backends.packing import is_packed_load
 from weft.expr.nodes import Binary, Broadcast, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Shuffle, Var
+from weft.expr.operators import DIVISIONS
 from weft.support.dtypes import INDEX
 from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer

@@ -10,6 +10,7 @@ from weft.expr.folds import all_of
 from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO, linear, simplify_index
 from weft.expr.nodes import Binary, Cast, Const, Expr, Load, Var, const, select
+from weft.expr.operators import DIVISIONS
 from weft.expr.prove import Facts
 from weft.expr.visit import uses_var
 from weft.schedule.movement import emptied_loops, removed_root
@@ -20,8 +21,6 @@ from weft.schedule.state import State
 from weft.schedule.tree import with_block, with_loop
 from weft.tir.nodes import Block, Buffer, For, Region, Stmt, Store, seq
 from weft.tir.visit import postorder
-
-_DIVISIONS = frozenset({"floordiv", "floormod", "truncdiv", "truncmod"})
 
 
 def pad_einsum(state: State, block: BlockRef, padding: tuple[int, ...]) -> tuple[BlockRef, ...]:
@@ -158,7 +157,7 @@ def _check_body(state: State, block: Block, grown: Mapping[Var, Expr]) -> None:
             hint="pad before decompose_reduction",
         )
     for e in postorder(body.value):
-        if isinstance(e, Binary) and e.op in _DIVISIONS and not isinstance(e.b, Const):
+        if isinstance(e, Binary) and e.op in DIVISIONS and not isinstance(e.b, Const):
             raise state.refuse("S073", f"block '{block.name}' would divide by zeros of the padding", at=block)
     summed = [it.var for it in block.iters if it.kind != IterVar.SPATIAL and it.var in grown]
     if not summed:

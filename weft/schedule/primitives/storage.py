@@ -59,7 +59,8 @@ def prefetch(
     """
     found = state.loop(loop)
     if unit not in ("iterations", "bytes") or (unit == "bytes" and within is None):
-        raise state.refuse("S004", f"a prefetch cannot be {distance} {unit} ahead here", at=found, hint="iterations")
+        hint = 'unit="iterations", or unit="bytes" with within='
+        raise state.refuse("S004", f"a prefetch cannot be {distance} {unit} ahead here", at=found, hint=hint)
     below = list(state.tree.blocks_under(found.body))
     read = {r.buffer.name for b in below for r in b.reads}
     usable = read if within is None else read | {w.buffer.name for b in below for w in b.writes}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from weft.expr.nodes import Binary, Call, Const, Expr, Load, Not, Var
+from weft.expr.operators import DIVISIONS
 from weft.expr.prove import Facts
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import For, Let, Program, Stmt
@@ -93,16 +93,13 @@ def _comparison(op: str, a: Expr, b: Expr) -> list[Expr]:
     return [a - b, b - a] if op == "eq" else []
 
 
-_DIVISIONS: Final = frozenset(("floordiv", "floormod", "truncdiv", "truncmod"))
-
-
 def is_total(e: Expr, facts: Facts) -> bool:
     """Whether ``e`` can be evaluated wherever ``facts`` hold: it divides no integer by 0 and loads only what exists.
 
     Within a loop more may be known than before it, where the loop may have no iterations.
     """
     for x in postorder(e):
-        if isinstance(x, Binary) and x.op in _DIVISIONS and x.dtype.is_integer:
+        if isinstance(x, Binary) and x.op in DIVISIONS and x.dtype.is_integer:
             if not (x.b.value if isinstance(x.b, Const) else _is_not_zero(x.b, facts)):
                 return False
         elif isinstance(x, Load):

@@ -14,13 +14,11 @@ from dataclasses import replace
 
 from weft.expr.linear import ZERO
 from weft.expr.nodes import Binary, Broadcast, Const, Expr, Ramp
+from weft.expr.operators import DIVISIONS
 from weft.expr.simplify import simplify
 from weft.expr.visit import post_order
 from weft.tir.nodes import Allocate, Buffer, Program, Stmt, Store
 from weft.tir.visit import stores, substitute, transform
-
-_DIVISIONS = ("floordiv", "floormod", "truncdiv", "truncmod")
-"""Of integers, these fail for some values, such as those in lanes that a mask leaves out."""
 
 
 def write_whole_vectors(program: Program) -> Program:
@@ -48,8 +46,9 @@ def _ends_row(s: Store) -> bool:
         return False
     if mask.op != "lt" or not isinstance(mask.a, Ramp) or not _is_one(mask.a.stride):
         return False
+    # Divisions of integers fail for some values, such as those in lanes that the mask leaves out.
     if not isinstance(mask.b, Broadcast) or any(
-        isinstance(e, Binary) and e.op in _DIVISIONS and not e.dtype.is_float for e in post_order(s.value)
+        isinstance(e, Binary) and e.op in DIVISIONS and not e.dtype.is_float for e in post_order(s.value)
     ):
         return False
     end = simplify(mask.b.value + (at.base - mask.a.base))
