@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from kernel_runner import run_program
 
+import weft
 from weft import te
 from weft.expr.nodes import Const, Load, Ramp, Var
 from weft.expr.visit import collect
@@ -84,7 +85,7 @@ def _stores(starts: list[int], stride: int, reads: bool = False) -> list[Store]:
     [
         (_stores([0, 1, 2, 3], 4), 1),
         (_stores([2, 0, 3, 1], 4), 1),
-        (_stores([0, 1, 2], 3), 1),
+        (_stores([0, 1, 2], 3), 3),
         (_stores([0, 1, 16, 17], 2), 2),
         (_stores([0, 1, 2], 4), 3),
         (_stores([0, 1, 2, 4], 4), 4),
@@ -96,3 +97,18 @@ def _stores(starts: list[int], stride: int, reads: bool = False) -> list[Store]:
 def test_only_whole_groups_are_joined(made: list[Store], count: int) -> None:
     program = Program("p", (made[0].buffer,), seq(*made), 1)
     assert len(list(stores(interleave(program).body))) == count
+
+
+@pytest.mark.parametrize("group", [2, 3, 4, 5])
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_groups_that_a_user_schedules(group: int, target: str) -> None:
+    """Vectors along the rows, groups unrolled: of every size, in LLVM and in C, which has no vectors of 24 elements."""
+    x = te.placeholder((group, 64), "int8", "x")
+    made = te.compute((64, group), lambda i, c: x[c, i] + te.const(1, "int8"), name="groups")
+    s = te.create_schedule(made.op)
+    outer, lanes = s[made].split(made.op.axis[0], 8)
+    s[made].reorder(outer, made.op.axis[1], lanes)
+    s[made].unroll(made.op.axis[1])
+    s[made].vectorize(lanes)
+    value = np.arange(group * 64, dtype=np.int8).reshape(group, 64)
+    np.testing.assert_array_equal(weft.build(s, [x, made], target)(value), (value + np.int8(1)).T)

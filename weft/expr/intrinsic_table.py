@@ -294,6 +294,8 @@ POINTERS: Final = {"pointer_r": "r", "pointer_w": "w", "pointer_rw": "rw"}
 
 INTRINSICS: Final[dict[str, Intrinsic]] = {row.name: row for row in _rows()}
 
+ROOTS: Final = frozenset({"sqrt", "rsqrt"})
+"""Functions that are one instruction, though a slow one."""
 LOGICAL: Final = ("bitand", "bitor", "bitxor", "bitnot")
 """Intrinsics on bits that conditions have as logical operations: builders write these in their place."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from weft.expr.intrinsics import call
 from weft.expr.nodes import Const, Expr, Load, Var, cast, maximum, minimum
+from weft.lowering.order_parts import NewBuffer
 from weft.support.dtypes import INDEX, INT32
 from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store, seq
 
@@ -15,12 +15,6 @@ _ZERO, _ONE = Const(0, INDEX), Const(1, INDEX)
 _DIGIT_BITS = 8
 """Bits of one digit. With 8, one counter for each value of a digit fits in the L1 cache, and so do the cache lines that
 one pass over the data writes to."""
-
-
-class NewBuffer(Protocol):
-    """Makes a buffer of a program."""
-
-    def __call__(self, name: str, shape: Sequence[Expr], scope: str, dtype: str = INDEX) -> Buffer: ...
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Final
 
 from weft.expr.folds import all_of
 from weft.expr.nodes import Const, Expr, Load, Var, cast, minimum
-from weft.lowering.digit_sort import NewBuffer
+from weft.lowering.order_parts import LANES, NewBuffer, marks_in, over_lanes
 from weft.lowering.parallel_rows import loop
 from weft.support.dtypes import INDEX, INT32
 from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store, seq
@@ -21,7 +21,6 @@ from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store, seq
 _ZERO, _ONE = Const(0, INDEX), Const(1, INDEX)
 _PART: Final = 4096
 """Numbers that are visited in order; parts of so many are independent."""
-_LANES: Final = 16
 
 
 class Listing:
@@ -34,7 +33,7 @@ class Listing:
         self.count = out.shape[-1]
         self.parts = (size + _PART - 1) // _PART
         self.ends = new("ends", (*out.shape[:-1], self.parts + 1), "global")
-        lanes = (Const(_LANES, INDEX),)
+        lanes = (Const(LANES, INDEX),)
         self.marks, self.total = new("marks", lanes, "register", "int32"), new("total", lanes, "register", "int32")
         self.single, self.next = new("single", (_ONE,), "register"), new("next", (_ONE,), "register")
 
@@ -69,48 +68,42 @@ class Listing:
         lane = Var("lane", INDEX)
         mark = cast(self.marked(first + lane), INT32)
         value = Load(into, (lane,)) + mark if add else mark
-        return For(lane, _ZERO, Const(_LANES, INDEX), Store(into, (lane,), value), "vectorized")
+        return over_lanes(lane, Store(into, (lane,), value))
 
     def counted(self, part: Expr) -> Stmt:
         """Count the marked numbers of a part."""
         clear, vector, one = Var("clear", INDEX), Var("vector", INDEX), Var("one", INDEX)
         extent, single = self.extent(part), Load(self.single, (_ZERO,))
-        first, rest = part * _PART, part * _PART + extent // _LANES * _LANES
+        first, rest = part * _PART, part * _PART + extent // LANES * LANES
         zero = Store(self.total, (clear,), Const(0, INT32))
         more = Store(self.single, (_ZERO,), single + cast(self.marked(rest + one), INDEX))
         return seq(
-            For(clear, _ZERO, Const(_LANES, INDEX), zero, "vectorized"),
+            over_lanes(clear, zero),
             Store(self.single, (_ZERO,), _ZERO),
-            For(vector, _ZERO, extent // _LANES, self.mark(self.total, first + vector * _LANES, add=True)),
-            For(one, _ZERO, extent % _LANES, more),
-            self.set_end(part + 1, single + cast(_sum(self.total), INDEX)),
+            For(vector, _ZERO, extent // LANES, self.mark(self.total, first + vector * LANES, add=True)),
+            For(one, _ZERO, extent % LANES, more),
+            self.set_end(part + 1, single + cast(marks_in(self.total), INDEX)),
         )
 
     def written(self, part: Expr) -> Stmt:
         """Write the marked numbers of a part."""
         vector, one, lane, single, at = (Var(n, INDEX) for n in ("vector", "one", "lane", "single", "at"))
         extent, first, end = self.extent(part), Var("first", INDEX), Var("end", INDEX)
-        here, rest = Load(self.next, (_ZERO,)), part * _PART + extent // _LANES * _LANES
+        here, rest = Load(self.next, (_ZERO,)), part * _PART + extent // LANES * LANES
 
         def step(number: Expr) -> Stmt:
             forward = Store(self.next, (_ZERO,), here + cast(self.marked(number), INDEX))
             return If(here < end, seq(self.put(here, number), forward))
 
-        whole = For(lane, _ZERO, Const(_LANES, INDEX), self.put(at + lane, first + lane), "vectorized")
-        at_once = Let(at, here, seq(whole, Store(self.next, (_ZERO,), at + _LANES)))
-        singly = For(single, _ZERO, Const(_LANES, INDEX), step(first + single))
-        marked = _sum(self.marks)
-        some = If(all_of(marked >= _LANES, here + _LANES <= end), at_once, singly)
-        each = seq(self.mark(self.marks, first, add=False), If(marked > 0, some))
+        whole = over_lanes(lane, self.put(at + lane, first + lane))
+        at_once = Let(at, here, seq(whole, Store(self.next, (_ZERO,), at + LANES)))
+        singly = For(single, _ZERO, Const(LANES, INDEX), step(first + single))
+        found = marks_in(self.marks)
+        some = If(all_of(found >= LANES, here + LANES <= end), at_once, singly)
+        each = seq(self.mark(self.marks, first, add=False), If(found > 0, some))
         body = seq(
             Store(self.next, (_ZERO,), self.end(part)),
-            For(vector, _ZERO, extent // _LANES, Let(first, part * _PART + vector * _LANES, each)),
-            For(one, _ZERO, extent % _LANES, step(rest + one)),
+            For(vector, _ZERO, extent // LANES, Let(first, part * _PART + vector * LANES, each)),
+            For(one, _ZERO, extent % LANES, step(rest + one)),
         )
         return Let(end, minimum(self.end(part + 1), self.count), body)
-
-
-def _sum(marks: Buffer) -> Expr:
-    """How many marks there are in a vector."""
-    each = [Load(marks, (Const(i, INDEX),)) for i in range(_LANES)]
-    return sum(each[1:], start=each[0])

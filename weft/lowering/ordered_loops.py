@@ -9,7 +9,7 @@ from weft.expr.folds import product
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Const, Expr, Var
 from weft.expr.visit import free_vars
-from weft.lowering.digit_sort import NewBuffer
+from weft.lowering.order_parts import NewBuffer
 from weft.lowering.parallel_rows import loop, rows
 from weft.lowering.sorted_columns import SortedColumns
 from weft.lowering.sorting import Sorting

@@ -14,7 +14,7 @@ from typing import Final
 from weft.expr.intrinsics import call
 from weft.expr.nodes import Const, Expr, Load, Var, cast, maximum, minimum
 from weft.expr.visit import collect, occurs, substitute
-from weft.lowering.digit_sort import NewBuffer
+from weft.lowering.order_parts import NewBuffer, marks_in, over_lanes
 from weft.lowering.parallel_rows import rows
 from weft.support.dtypes import INDEX, INT32, DType
 from weft.tensor_expr.nodes import OrderOp
@@ -38,6 +38,7 @@ class SortedColumns:
         self.count, self.size = op.count, op.size
         self.outer = tuple(Var(a.var.name, INDEX) for a in op.axes[:-1])
         short = isinstance(op.size, Const) and int(op.size) <= INT32.limits()[1]
+        # Numbers are exchanged by masks of bits, 0 - 1 where all are wanted, which wraps around: what INDEX must not.
         word, number = key.dtype, INT32 if short else DType("uint64")
         self.number = number
         self.lanes = min(_VECTOR_BYTES // max(word.nbytes, number.nbytes), 16)
@@ -101,13 +102,12 @@ class SortedColumns:
         worst = Load(self.keys, (self.count - 1, start + other))
         better = self.key_of(e, first + start + other) < worst
         mark = self.across(other, Store(self.marks, (other,), cast(better, "int32")))
-        marked = sum((Load(self.marks, (Const(i, INDEX),)) for i in range(1, self.lanes)), Load(self.marks, (_ZERO,)))
         at = start + lane
         exchanges = For(j, _ZERO, self.count, self.exchange(j, at, lane), "unrolled")
-        return seq(mark, If(marked > 0, self.across(lane, seq(self.take(e, first, at, lane), exchanges))))
+        return seq(mark, If(marks_in(self.marks) > 0, self.across(lane, seq(self.take(e, first, at, lane), exchanges))))
 
     def across(self, lane: Var, body: Stmt) -> Stmt:
-        return For(lane, _ZERO, Const(self.lanes, INDEX), body, "vectorized")
+        return over_lanes(lane, body, self.lanes)
 
     def key_of(self, e: Expr, column: Expr) -> Expr:
         axes = dict(zip((a.var for a in self.op.axes), (*self.outer, column), strict=True))

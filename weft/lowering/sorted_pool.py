@@ -15,12 +15,11 @@ from typing import Final
 from weft.expr.folds import all_of, any_of
 from weft.expr.nodes import Const, Expr, Load, Var, cast, maximum, minimum
 from weft.ir.frozen import EMPTY, FrozenMap
-from weft.lowering.digit_sort import NewBuffer
+from weft.lowering.order_parts import LANES, NewBuffer, marks_in, over_lanes
 from weft.support.dtypes import INDEX, INT32
-from weft.tir.nodes import Buffer, For, If, Let, Stmt, Store, seq
+from weft.tir.nodes import For, If, Let, Stmt, Store, seq
 
 _ZERO, _ONE = Const(0, INDEX), Const(1, INDEX)
-_LANES: Final = 16
 _VECTORS: Final = 4
 """Vectors of a group of keys. One branch skips a group in which no key is better than those that are kept."""
 MOST_COUNTED: Final = 64
@@ -47,12 +46,12 @@ class SortedPool:
         self.count, self.size, self.key, self.before, self.put = count, size, key, before, put
         self.annotations = annotations
         spare = 32 if count <= 32 else 64
-        self.room = -(-(count + spare) // _LANES) * _LANES
+        self.room = -(-(count + spare) // LANES) * LANES
         word, room, few = key(_ZERO).dtype, (Const(self.room, INDEX),), (Const(count + 1, INDEX),)
-        lanes = (Const(_LANES, INDEX),)
+        lanes = (Const(LANES, INDEX),)
         self.keys, self.numbers = new("pool", room, "local", word), new("pool_numbers", room, "local")
         self.best, self.best_numbers = new("best", few, "local", word), new("best_numbers", few, "local")
-        self.width = min(_LANES, 64 // word.nbytes)
+        self.width = min(LANES, 64 // word.nbytes)
         width = (Const(self.width, INDEX),)
         self.ranks, self.ahead = new("ranks", room, "local", "int32"), new("ahead", width, "register", "int32")
         self.fresh, self.better = new("fresh", lanes, "local", word), new("better", lanes, "register", "int32")
@@ -67,10 +66,10 @@ class SortedPool:
     def loops(self) -> Stmt:
         """As many numbers go into the pool at first as leave whole vectors."""
         first, j = Var("first", INDEX), Var("j", INDEX)
-        start = minimum(self.size, self.size % _LANES + (self.room - _LANES))
-        vectors = (self.size - first) // _LANES
+        start = minimum(self.size, self.size % LANES + (self.room - LANES))
+        vectors = (self.size - first) // LANES
         group, here = Var("group", INDEX), Var("here", INDEX)
-        body = self.group(first + group * (_VECTORS * _LANES), here)
+        body = self.group(first + group * (_VECTORS * LANES), here)
         number = minimum(vectors - group * _VECTORS, Const(_VECTORS, INDEX))
         groups = (vectors + _VECTORS - 1) // _VECTORS
         each = For(group, _ZERO, groups, Let(here, number, body), annotations=self.annotations)
@@ -86,25 +85,22 @@ class SortedPool:
         def own(at: Expr) -> Stmt:
             return seq(Store(self.keys, (at,), self.key(at)), Store(self.numbers, (at,), at))
 
-        whole = For(vector, _ZERO, first // _LANES, self.across(lane, own(vector * _LANES + lane)))
-        rest = For(other, _ZERO, first % _LANES, own(first // _LANES * _LANES + other))
-        at = blank * _LANES + clear
+        whole = For(vector, _ZERO, first // LANES, over_lanes(lane, own(vector * LANES + lane)))
+        rest = For(other, _ZERO, first % LANES, own(first // LANES * LANES + other))
+        at = blank * LANES + clear
         nothing = seq(Store(self.keys, (at,), Const(0, self.keys.dtype)), Store(self.numbers, (at,), _ZERO))
-        used = first // _LANES
-        behind = For(blank, used, Const(self.room // _LANES, INDEX) - used, self.across(clear, nothing))
+        used = first // LANES
+        behind = For(blank, used, Const(self.room // LANES, INDEX) - used, over_lanes(clear, nothing))
         return seq(whole, behind, rest, self.count_to("held", maximum(first, Const(self.count, INDEX))))
-
-    def across(self, lane: Var, body: Stmt, lanes: int = _LANES) -> Stmt:
-        return For(lane, _ZERO, Const(lanes, INDEX), body, "vectorized")
 
     def group(self, begin: Expr, vectors: Expr) -> Stmt:
         """The keys of ``vectors`` vectors from number ``begin`` on. A whole group is skipped if none is better."""
         lane, worst, vector = Var("lane", INDEX), Var("worst", INDEX), Var("vector", INDEX)
-        better = any_of(*(self.before(begin + i * _LANES + lane, worst) for i in range(_VECTORS)))
-        mark = self.across(lane, Store(self.better, (lane,), cast(better, INT32)))
+        better = any_of(*(self.before(begin + i * LANES + lane, worst) for i in range(_VECTORS)))
+        mark = over_lanes(lane, Store(self.better, (lane,), cast(better, INT32)))
         test = Let(worst, Load(self.numbers, (Const(self.count - 1, INDEX),)), mark)
-        look = If(vectors >= _VECTORS, seq(test, self.count_to("some", cast(_sum(self.better), INDEX))))
-        offers = For(vector, _ZERO, vectors, self.offer(begin + vector * _LANES))
+        look = If(vectors >= _VECTORS, seq(test, self.count_to("some", cast(marks_in(self.better), INDEX))))
+        offers = For(vector, _ZERO, vectors, self.offer(begin + vector * LANES))
         return seq(self.count_to("some", _ONE), look, If(self.counter("some") > 0, offers))
 
     def offer(self, begin: Expr) -> Stmt:
@@ -120,9 +116,9 @@ class SortedPool:
             Store(self.numbers, (held,), begin + one),
             self.count_to("held", held + cast(Load(self.fresh, (one,)) < worst, INDEX)),
         )
-        full = If(held > self.room - _LANES, self.sort())
-        some = If(_sum(self.better) > 0, seq(For(one, _ZERO, Const(_LANES, INDEX), add), full))
-        return Let(worst, Load(self.keys, (Const(self.count - 1, INDEX),)), seq(self.across(lane, look), some))
+        full = If(held > self.room - LANES, self.sort())
+        some = If(marks_in(self.better) > 0, seq(For(one, _ZERO, Const(LANES, INDEX), add), full))
+        return Let(worst, Load(self.keys, (Const(self.count - 1, INDEX),)), seq(over_lanes(lane, look), some))
 
     def sort(self) -> Stmt:
         """Put the pool in order and keep the first ones. A number that is not kept goes behind the last place."""
@@ -155,22 +151,16 @@ class SortedPool:
             across = Var("lane", INDEX)
             ahead = comes(Load(self.keys, (j,)), Load(self.keys, (start + across,)), across)
             more = Load(self.ahead, (across,)) + cast(ahead, INT32)
-            return self.across(across, Store(self.ahead, (across,), more), width)
+            return over_lanes(across, Store(self.ahead, (across,), more), width)
 
         def mixed(a: Expr, b: Expr, across: Expr) -> Expr:
             return any_of(a < b, all_of(cast(own, INT32) < cast(across, INT32), a <= b))
 
         own_count = minimum(held - start, Const(width, INDEX))
         return seq(
-            self.across(clear, Store(self.ahead, (clear,), Const(0, INT32)), width),
+            over_lanes(clear, Store(self.ahead, (clear,), Const(0, INT32)), width),
             For(front, _ZERO, start, counted(front, lambda a, b, across: a <= b)),
             For(own, _ZERO, own_count, counted(start + own, mixed)),
             For(behind, end, maximum(held - end, _ZERO), counted(behind, lambda a, b, across: a < b)),
-            self.across(kept, Store(self.ranks, (start + kept,), Load(self.ahead, (kept,))), width),
+            over_lanes(kept, Store(self.ranks, (start + kept,), Load(self.ahead, (kept,))), width),
         )
-
-
-def _sum(marks: Buffer) -> Expr:
-    """How many of the marks in a vector are 1."""
-    each = [Load(marks, (Const(i, INDEX),)) for i in range(_LANES)]
-    return sum(each[1:], start=each[0])

@@ -17,8 +17,9 @@ from weft.expr.folds import all_of, any_of
 from weft.expr.nodes import Const, Expr, Load, Not, Var, cast, make, minimum, select
 from weft.expr.visit import collect, occurs, substitute
 from weft.ir.frozen import EMPTY, FrozenMap
-from weft.lowering.digit_sort import DigitSort, NewBuffer
+from weft.lowering.digit_sort import DigitSort
 from weft.lowering.listing import Listing
+from weft.lowering.order_parts import LANES, NewBuffer, marks_in, over_lanes
 from weft.lowering.sorted_pool import MOST_COUNTED, SortedPool
 from weft.support.dtypes import BOOL, INDEX, DType
 from weft.tensor_expr.nodes import OrderOp
@@ -36,7 +37,7 @@ _RUN_ELEMENTS = 64
 _AHEAD_BYTES, _NEAR_BYTES = 4096, 1 << 15
 """How far ahead of its use a long row is prefetched. A shorter one is in a cache, or has passed before its end would
 arrive."""
-_LANES, _GROUP = 16, 64
+_GROUP = 64
 """Numbers that are tested at once, and numbers per group. One branch skips a group in which no number passes the
 test."""
 
@@ -67,7 +68,7 @@ class Sorting:
         ratio = _FULL_SORT_RATIO if self.key is None else _DIGIT_SORT_RATIO
         if isinstance(count, Const) and isinstance(size, Const):
             return self.sorted() if int(count) * ratio >= int(size) > 1 else self.selected()
-        if self.key is None or (isinstance(count, Const) and int(count) <= MOST_COUNTED):
+        if self.key is None or (isinstance(count, Const) and int(count) < 2):  # more, up to MOST_COUNTED, are pooled
             return self.selected()
         return If(count * ratio >= size, self.sorted(), self.selected())
 
@@ -134,16 +135,15 @@ class Sorting:
         e, group, lane, rest = (Var(n, INDEX) for n in ("e", "group", "lane", "rest"))
         if isinstance(count, Const) and int(count) < 2 * _GROUP:
             return For(e, start, count, If(matters(e), then(e)))
-        first, lanes = start + group * _GROUP, Const(_LANES, INDEX)
-        marks = self.new("marks", (lanes,), "register", "int32")
-        any_of_lane = any_of(*(matters(first + i + lane) for i in range(0, _GROUP, _LANES)))
-        mark = For(lane, _ZERO, lanes, Store(marks, (lane,), cast(any_of_lane, "int32")), "vectorized")
-        marked = sum((Load(marks, (Const(i, INDEX),)) for i in range(1, _LANES)), Load(marks, (_ZERO,)))
+        first = start + group * _GROUP
+        marks = self.new("marks", (Const(LANES, INDEX),), "register", "int32")
+        any_of_lane = any_of(*(matters(first + i + lane) for i in range(0, _GROUP, LANES)))
+        mark = over_lanes(lane, Store(marks, (lane,), cast(any_of_lane, "int32")))
 
         def one_by_one(begin: Expr, number: Var, extent: Expr) -> Stmt:
             return For(number, _ZERO, extent, Let(e, begin + number, If(matters(e), then(e))))
 
-        some = If(marked > 0, one_by_one(first, Var("each", INDEX), Const(_GROUP, INDEX)))
+        some = If(marks_in(marks) > 0, one_by_one(first, Var("each", INDEX), Const(_GROUP, INDEX)))
         tail = one_by_one(start + count // _GROUP * _GROUP, rest, count % _GROUP)
         groups = For(group, _ZERO, count // _GROUP, seq(mark, some), annotations=self.read_ahead())
         return seq(groups, tail)
@@ -215,10 +215,8 @@ class Sorting:
         end = found - 1 - t
         test = If(hidden < 1, If(self.holds(self.op.hides, self.at(c), first), set_hidden(_ONE)))
         group, lane = Var("group", INDEX), Var("lane", INDEX)
-        some = For(
-            lane, _ZERO, minimum(kept - group * _LANES, Const(_LANES, INDEX)), Let(c, group * _LANES + lane, test)
-        )
-        compare = For(group, _ZERO, (kept + _LANES - 1) // _LANES, If(hidden < 1, some))
+        some = For(lane, _ZERO, minimum(kept - group * LANES, Const(LANES, INDEX)), Let(c, group * LANES + lane, test))
+        compare = For(group, _ZERO, (kept + LANES - 1) // LANES, If(hidden < 1, some))
         keep = If(hidden < 1, seq(self.put(kept, first), set_kept(kept + 1)))
         out_of_heap = self.sift(waiting, _ZERO, end, moved, self.tied_after)
         take = seq(set_hidden(_ZERO), compare, keep, If(end > 0, Let(moved, self.at(end, waiting), out_of_heap)))

@@ -92,9 +92,9 @@ def _places_compute(attrs: Attrs, out: TensorType, marks: te.Tensor) -> Any:
 
 
 def _quotient(place: Expr, by: Expr) -> Expr:
-    """``place`` divided by a size, rounded down. Machines have no vectors of quotients of 64-bit integers. Those of
-    float64 are exact after rounding, as places and sizes are below 2⁵³: a quotient that is no integer differs from the
-    next one by more than the rounding."""
+    """``place`` divided by a size, rounded down. Code generators test at run time whether 64-bit numbers fit into
+    float64, and only where the divisor is data. Places and sizes are below 2⁵³: the quotient is exact after rounding,
+    as one that is no integer differs from the next one by more than that."""
     if isinstance(by, Const) and int(by) & (int(by) - 1) == 0:
         return place // by
     return te.cast(te.cast(place, FLOAT64) / te.cast(by, FLOAT64), INT64)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
 
 from weft.cost.assumed import EXTENT
+from weft.expr.intrinsic_table import ROOTS
 from weft.expr.nodes import Binary, Call, Const, Expr, Load, Select, Var, const
 from weft.expr.simplify import simplify
 from weft.expr.visit import free_vars, post_order, substitute
@@ -21,8 +21,6 @@ from weft.support.dtypes import FLOAT32
 from weft.tensor_expr.analysis import contraction, operation_count, traffic
 from weft.tensor_expr.nodes import ComputeOp, Operation, Reduce, Tensor
 from weft.tensor_expr.visit import topological
-
-_ROOTS: Final = frozenset({"sqrt", "rsqrt"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ def _weight(e: Expr) -> float:
         return DIVISION_UNITS
     if not isinstance(e, Call) or e.dtype != FLOAT32:
         return 0.0
-    return DIVISION_UNITS if e.name in _ROOTS else _expanded(e.name, len(e.args))
+    return DIVISION_UNITS if e.name in ROOTS else _expanded(e.name, len(e.args))
 
 
 @cache

@@ -22,7 +22,8 @@ _ELF_MACHINES: Final = {
     8: ("mips",),
     3: ("i386", "i486", "i586", "i686"),
 }
-"""Numbers of machines in ELF files, each with how triples of this machine begin (the registry of e_machine values)."""
+"""Numbers of machines in ELF files, each with how triples of this machine begin (the registry of e_machine values). The
+first that fits counts: arm64 stands before arm."""
 _HINT: Final = (
     "objects run on x86-64, AArch64 and 64-bit RISC-V, as ELF files (-mtriple=aarch64-unknown-linux-gnu, for example); "
     "'weft inspect --stage assembly' shows the code for other targets"
@@ -69,7 +70,7 @@ def other_machine(image: bytes, triple: str) -> str | None:
     if image[:4] != b"\x7fELF":
         return None
     number = int.from_bytes(image[18:20], "little" if image[5] == 1 else "big")
-    wanted = next((n for n, starts in sorted(_ELF_MACHINES.items(), reverse=True) if triple.startswith(starts)), None)
+    wanted = next((n for n, starts in _ELF_MACHINES.items() if triple.startswith(starts)), None)
     if number == wanted or (wanted is None and number not in _ELF_MACHINES):
         return None
     return _ELF_MACHINES[number][0] if number in _ELF_MACHINES else f"ELF machine {number}"

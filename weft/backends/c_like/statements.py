@@ -166,7 +166,8 @@ def _for(f: CFunction, s: For, around: Surroundings) -> None:
         return
     begin, end = value(f, s.start), value(f, s.start + s.extent)
     read = {x.source for x in loads(s.start, s.extent)}
-    if not read.isdisjoint(x.buffer for x in stores(s.body)):  # the limit is that of the beginning
+    # C evaluates the limit before each iteration; that of the beginning counts.
+    if read and not read.isdisjoint(x.buffer for x in stores(s.body)):
         name = f.number("end")
         f.line(f"const {f.spelling.scalar(s.var.dtype)} {name} = {end.code};")
         end = CText(name)

@@ -1,6 +1,7 @@
 """Divisions of whole numbers. No machine divides vectors of integers, and LLVM would divide lane by lane: floats that
 hold the operands give the same quotient, because one that is not whole is further from the next whole number than the
-rounding goes. Numbers of 64 bits are divided so if those of a vector are small enough.
+rounding goes. Numbers of 64 bits are divided so if the divisor is data, the target converts such vectors, and those of
+a vector are small enough. Whoever divides by sizes and knows that they are small says so in floats (``ops.dynamic``).
 
 AVX-512 has estimates of reciprocals; a division keeps the divider busy for several times as long as the products that
 correct them. Why truncating the result is right: let ``|a| <= 2^32`` in float64, ``|a| <= 2^16`` in float32. The
@@ -20,11 +21,10 @@ from weft.backends.guards import is_data
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.narrow import short_division
 from weft.backends.llvm.types import scalar_type, splat, vector
-from weft.backends.llvm.vectors import in_whole_vectors, mangled
+from weft.backends.llvm.vectors import LARGE_BITS, fused, in_whole_vectors
 from weft.expr.nodes import Binary, Broadcast, Const
 from weft.support.dtypes import FLOAT32, FLOAT64, DType
 
-_VECTOR_BITS: Final = 512
 _EXACT_BITS: Final = 53
 """Whole numbers of float64 below two to this power are exact."""
 _LONG_VECTORS: Final = frozenset({"avx512dq", "avx512vl"})
@@ -52,7 +52,7 @@ def division(f: LlvmFunction, e: Binary, ty: str, a: str, b: str) -> str:
         return short
     data = is_data(e.b, f.data)
     if data:
-        a, b = _harmless(f, dtype, lanes, a, b)
+        b = _harmless(f, dtype, lanes, a, b)
     scalar = e.b.value if isinstance(e.b, Broadcast) else e.b
     held = dtype.bits <= 32 or (data and f.features >= _LONG_VECTORS)
     in_floats = lanes > 1 and held and not isinstance(scalar, Const)
@@ -94,7 +94,7 @@ def _truncated(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> str
     real = FLOAT64 if dtype.bits > 16 else FLOAT32
     ty, wide, sign = vector(scalar_type(dtype), lanes), vector(scalar_type(real), lanes), "us"[dtype.kind == "int"]
     x, y = (f.op(f"{sign}itofp {ty} {v} to {wide}") for v in (a, b))
-    if "avx512f" in f.features and lanes * real.bits % _VECTOR_BITS == 0 and dtype.bits <= 32:
+    if "avx512f" in f.features and lanes * real.bits % LARGE_BITS == 0 and dtype.bits <= 32:
         made = f.op(f"fmul {wide} {x}, {_above_reciprocal(f, real, lanes, y)}")
     else:
         made = f.op(f"fdiv {wide} {x}, {y}")
@@ -103,19 +103,16 @@ def _truncated(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> str
 
 def _above_reciprocal(f: LlvmFunction, dtype: DType, lanes: int, x: str) -> str:
     """A little more, in size, than the reciprocals of whole numbers."""
-    ty, kind, own = vector(scalar_type(dtype), lanes), _ESTIMATES[dtype], _VECTOR_BITS // dtype.bits
+    ty, kind, own = vector(scalar_type(dtype), lanes), _ESTIMATES[dtype], LARGE_BITS // dtype.bits
     part = vector(scalar_type(dtype), own)
-    name = f"llvm.x86.avx512.rcp14.{kind.name}.{_VECTOR_BITS}"
+    name = f"llvm.x86.avx512.rcp14.{kind.name}.{LARGE_BITS}"
 
     def estimate(divisors: str) -> str:
         return f.op(f"call {part} @{name}({part} {divisors}, {part} zeroinitializer, i{own} -1)")
 
-    def fused(a: str, b: str, c: str) -> str:
-        return f.op(f"call {ty} @llvm.fma.{mangled(ty)}({ty} {a}, {ty} {b}, {ty} {c})")
-
     y = in_whole_vectors(f, x, dtype, lanes, own, estimate)
-    r = fused(f.op(f"fneg {ty} {x}"), y, splat(1.0 + kind.added, dtype, lanes))
-    return fused(y, fused(r, r, r) if kind.is_cubic else r, y)
+    r = fused(f, ty, f.op(f"fneg {ty} {x}"), y, splat(1.0 + kind.added, dtype, lanes))
+    return fused(f, ty, y, fused(f, ty, r, r, r) if kind.is_cubic else r, y)
 
 
 def _if_small(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> str:
@@ -142,8 +139,8 @@ def _if_small(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> str:
     return f.op(f"phi {ty} [ {quick}, %{near} ], [ {slow}, %{far} ]")
 
 
-def _harmless(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> tuple[str, str]:
-    """Operands that cannot trap. A divisor of 0 counts as 1, and the smallest number divided by -1 gives itself.
+def _harmless(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> str:
+    """Divisors of ``a`` that cannot trap. 0 counts as 1, and so does -1 for the smallest number, which gives itself.
     Disabled lanes of a mask hold zeros, so divisors of 0 occur."""
     ty, bools = vector(scalar_type(dtype), lanes), vector("i1", lanes)
     bad = f.op(f"icmp eq {ty} {b}, {splat(0, dtype, lanes)}")
@@ -151,4 +148,4 @@ def _harmless(f: LlvmFunction, dtype: DType, lanes: int, a: str, b: str) -> tupl
         lowest = f.op(f"icmp eq {ty} {a}, {splat(-(1 << (dtype.bits - 1)), dtype, lanes)}")
         minus = f.op(f"icmp eq {ty} {b}, {splat(-1, dtype, lanes)}")
         bad = f.op(f"or {bools} {bad}, {f.op(f'and {bools} {lowest}, {minus}')}")
-    return a, f.op(f"select {bools} {bad}, {ty} {splat(1, dtype, lanes)}, {ty} {b}")
+    return f.op(f"select {bools} {bad}, {ty} {splat(1, dtype, lanes)}, {ty} {b}")

@@ -28,13 +28,12 @@ from typing import Final
 
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.types import scalar_type, splat, vector
-from weft.backends.llvm.vectors import intrinsic, mangled
+from weft.backends.llvm.vectors import LARGE_BITS, fused, intrinsic
+from weft.expr.intrinsic_table import ROOTS
 from weft.expr.nodes import Binary, Call, Cast, Expr, Not, Select, Shuffle
 from weft.expr.visit import post_order
 from weft.support.dtypes import FLOAT32, FLOAT64, INT32, INT64, DType
 
-ROOTS: Final = ("sqrt", "rsqrt")
-_VECTOR_BITS: Final = 512
 _DOWN: Final = 9
 """Rounding toward minus infinity, as an operand of an instruction."""
 _SPECIAL: Final = 0x03130122
@@ -78,7 +77,7 @@ def root(f: LlvmFunction, x: str, dtype: DType, lanes: int) -> str:
     """The square roots of ``x``, correctly rounded."""
     ty = vector(scalar_type(dtype), lanes)
     kind = _KINDS.get(dtype)
-    if kind is None or lanes * dtype.bits != _VECTOR_BITS or "avx512f" not in f.features or f.storing is None:
+    if kind is None or lanes * dtype.bits != LARGE_BITS or "avx512f" not in f.features or f.storing is None:
         return intrinsic(f, "llvm.sqrt", ty, [(ty, x)])
     share = _share(f.storing, kind)
     f.roots += 1
@@ -129,10 +128,7 @@ def _by_products(f: LlvmFunction, x: str, kind: _Kind, ty: str, lanes: int) -> s
 
     def without(a: str, b: str, c: str) -> str:
         """c - a * b, rounded once."""
-        return fused(f.op(f"fneg {ty} {a}"), b, c)
-
-    def fused(a: str, b: str, c: str) -> str:
-        return f.op(f"call {ty} @llvm.fma.{mangled(ty)}({ty} {a}, {ty} {b}, {ty} {c})")
+        return fused(f, ty, f.op(f"fneg {ty} {a}"), b, c)
 
     def where(condition: str, a: str, b: str) -> str:
         return f.op(f"select {bools} {condition}, {ty} {a}, {ty} {b}")
@@ -141,19 +137,19 @@ def _by_products(f: LlvmFunction, x: str, kind: _Kind, ty: str, lanes: int) -> s
     a = where(small, product(x, number(kind.raised)), x)
     all_lanes = f"i{lanes} -1"
     y = f.op(
-        f"call {ty} @llvm.x86.avx512.rsqrt14.{kind.name}.{_VECTOR_BITS}({ty} {a}, {ty} zeroinitializer, {all_lanes})"
+        f"call {ty} @llvm.x86.avx512.rsqrt14.{kind.name}.{LARGE_BITS}({ty} {a}, {ty} zeroinitializer, {all_lanes})"
     )
     s, h = product(a, y), product(y, number(0.5))
     if kind.is_refined:
         r = without(s, h, number(0.5))
-        s, h = fused(s, r, s), fused(h, r, h)
+        s, h = fused(f, ty, s, r, s), fused(f, ty, h, r, h)
     rest = without(s, s, a)
     operands = f"{ty} {rest}, {ty} {h}, {ty} {s}, i32 {_DOWN}"
-    low = f.op(f"call {ty} @llvm.x86.avx512.vfmadd.{kind.name}.{_VECTOR_BITS}({operands})")
+    low = f.op(f"call {ty} @llvm.x86.avx512.vfmadd.{kind.name}.{LARGE_BITS}({operands})")
     bits = f.op(f"add {words} {f.op(f'bitcast {ty} {low} to {words}')}, {splat(1, kind.word, lanes)}")
     high = f.op(f"bitcast {words} {bits} to {ty}")
     above = f.op(f"fcmp ogt {ty} {without(low, high, a)}, {number(0.0)}")
     made = where(above, high, low)
     made = where(small, product(made, number(kind.lowered)), made)
     operands = f"{ty} {made}, {ty} {x}, {words} {splat(_SPECIAL, kind.word, lanes)}, i32 0, {all_lanes}, i32 4"
-    return f.op(f"call {ty} @llvm.x86.avx512.mask.fixupimm.{kind.name}.{_VECTOR_BITS}({operands})")
+    return f.op(f"call {ty} @llvm.x86.avx512.mask.fixupimm.{kind.name}.{LARGE_BITS}({operands})")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.types import literal
-from weft.backends.llvm.vectors import in_whole_vectors
+from weft.backends.llvm.vectors import LARGE_BITS, in_whole_vectors
 from weft.expr.nodes import Call
 from weft.lowering.kernel.common.tables import table_of
 from weft.support.dtypes import FLOAT64, INT64
 from weft.support.errors import InternalError
 
-_LANES = 8
+_LANES = LARGE_BITS // FLOAT64.bits
 
 
 def lookup16(f: LlvmFunction, e: Call, args: list[str]) -> str:

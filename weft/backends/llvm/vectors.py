@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.types import scalar_type, vector
 from weft.support.dtypes import DType
+
+LARGE_BITS: Final = 512
+"""Bits of the vectors of AVX-512, whose instructions need no feature besides avx512f at this width."""
 
 
 def intrinsic(f: LlvmFunction, name: str, ty: str, args: list[tuple[str, str]], flags: str = "") -> str:
     """Call of an LLVM intrinsic overloaded on the type of its result."""
     listed = ", ".join(f"{t} {v}" for t, v in args)
     return f.op(f"call {flags}{ty} @{name}.{mangled(ty)}({listed})")
+
+
+def fused(f: LlvmFunction, ty: str, a: str, b: str, c: str) -> str:
+    """a * b + c, rounded once."""
+    return intrinsic(f, "llvm.fma", ty, [(ty, a), (ty, b), (ty, c)])
 
 
 def mangled(ty: str) -> str:

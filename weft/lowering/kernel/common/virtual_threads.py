@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from weft.expr.nodes import Const, Expr, Load, Var, integer
+from weft.ir.text import Names
 from weft.tir.nodes import Allocate, Buffer, For, Let, Program, Seq, Stmt, Store, seq
 from weft.tir.visit import (
     children,
@@ -47,9 +48,9 @@ def interleave(program: Program) -> Program:
     return replace(program, body=transform(program.body, visit))
 
 
-def interleaved(threads: For, names: set[str]) -> Stmt:
+def interleaved(threads: For, names: Names) -> Stmt:
     """The body of a virtual loop over a known number of threads, interleaved, without loops over the threads: each has
-    loops, statements and buffers of its own. ``names`` are those of all buffers of the program; new ones are added."""
+    loops, statements and buffers of its own. ``names`` are those of all buffers of the program."""
     return _Threads(threads, names).interleaved(threads.body)
 
 
@@ -58,7 +59,7 @@ class _Threads:
     """The virtual threads of one loop, and what differs between them."""
 
     loop: For
-    names: set[str] | None = None
+    names: Names | None = None
     """The names of all buffers of the program, if each thread gets statements and buffers of its own."""
     own: set[Buffer] = field(init=False)
     """Buffers allocated inside the loop."""
@@ -134,11 +135,7 @@ class _Threads:
     def _named_apart(self, buffer: Buffer, thread: int) -> Buffer:
         """The buffer of one thread in place of ``buffer``."""
         assert self.names is not None
-        name = f"{buffer.name}_{thread}"
-        while name in self.names:
-            name += "_"
-        self.names.add(name)
-        return buffer.replace(name=name)
+        return buffer.replace(name=self.names.fresh(f"{buffer.name}_{thread}"))
 
     def _for_each(self, s: Stmt) -> Stmt:
         """``s`` once for each thread, on the thread's own copies of buffers."""

@@ -23,8 +23,9 @@ from weft.support.dtypes import BOOL
 from weft.tir.nodes import Program, Seq, Stmt, Store, seq
 from weft.tir.visit import transform
 
-GROUPS: Final = (2, 3, 4)
-"""Numbers of vectors that are interleaved: more would need as many shuffles as single stores."""
+GROUPS: Final = (2, 4)
+"""Numbers of vectors that are interleaved: more would need as many shuffles as single stores, and of 3 the result would
+be a vector that C compilers do not have."""
 
 
 def interleave(program: Program) -> Program:

@@ -28,6 +28,7 @@ from weft.expr.linear import ZERO
 from weft.expr.nodes import Binary, Const, Expr, Load, Var, integer, make
 from weft.expr.prove import Facts
 from weft.expr.visit import occurs
+from weft.ir.text import Names
 from weft.lowering.kernel.common.context import dimensions_of, facts_of, inside
 from weft.lowering.kernel.common.virtual_threads import interleaved
 from weft.schedule.primitives.kinds import ROWS_TOGETHER
@@ -46,7 +47,7 @@ def compute_rows_together(program: Program) -> Program:
     marked = [s for s in walk(program.body) if isinstance(s, For) and ROWS_TOGETHER in s.annotations]
     if not marked:
         return program
-    names = {b.name for b in (*program.params, *buffers(program.body))}
+    names = Names(b.name for b in (*program.params, *buffers(program.body)))
     facts = facts_of(program, dimensions_of(program))
 
     def visit(s: Stmt) -> Stmt | None:
@@ -55,7 +56,7 @@ def compute_rows_together(program: Program) -> Program:
     return replace(program, body=transform(program.body, visit))
 
 
-def _together(s: For, facts: Facts, names: set[str]) -> Stmt:
+def _together(s: For, facts: Facts, names: Names) -> Stmt:
     """The loop in two versions, for short rows and for long ones; or one, where the length is known."""
     count = int(s.annotations[ROWS_TOGETHER])
     plain = replace(s, annotations=s.annotations.without(ROWS_TOGETHER))
@@ -72,7 +73,7 @@ def _together(s: For, facts: Facts, names: set[str]) -> Stmt:
     return groups if isinstance(short, Const) else If(short, groups, plain)
 
 
-def _groups(s: For, count: int, names: set[str]) -> For:
+def _groups(s: For, count: int, names: Names) -> For:
     """The loop over groups of ``count`` rows; the rows of the last group, if there are fewer, are computed one by
     one."""
     group, row = Var(f"{s.var.name}_group"), Var(f"{s.var.name}_row")

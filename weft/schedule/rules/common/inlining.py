@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from weft.expr.intrinsic_table import ROOTS
 from weft.expr.nodes import Call, Cast, Expr, Load
 from weft.expr.visit import bottom_up, collect, occurs
 from weft.schedule.refs import BlockRef
@@ -17,8 +18,6 @@ from weft.tir.nodes import Buffer
 
 MAX_REPEATED_OPERATIONS = 6
 """Limit on operations that inlining may repeat for each reader or each reduction step."""
-ROOTS = frozenset({"sqrt", "rsqrt"})
-"""Functions that are one instruction, though a slow one."""
 MIN_ROW = 16
 """Fewest elements of a row that is stored so that its reductions run in vectors."""
 MAX_NESTED_LOOKUPS = 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.cost.caches import CACHE_LINE_BYTES, PAGE_BYTES
+from weft.expr.intrinsic_table import ROOTS
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Call, Const
 from weft.expr.simplify import simplify
@@ -18,7 +19,7 @@ from weft.schedule.rules.common.access import (
     static_extent,
 )
 from weft.schedule.rules.common.context import Context
-from weft.schedule.rules.common.inlining import MAX_REPEATED_OPERATIONS, ROOTS
+from weft.schedule.rules.common.inlining import MAX_REPEATED_OPERATIONS
 from weft.schedule.rules.common.menus import divisors, near
 from weft.schedule.rules.common.runs import contiguous_suffix, repeats_of
 from weft.schedule.rules.common.work import cost_of, exceeds_l2, work_of
