@@ -5,7 +5,7 @@ from glob import glob
 
 from setuptools import Extension, setup
 
-# Against mistakes in the runtime's own handling of files: checked copies, guarded stacks, tables that are read-only after
+# Against mistakes of the runtime in handling files: checked copies, guarded stacks, tables that are read-only after
 # loading. Only compilers and linkers of Linux take all of them.
 HARDENED = sys.platform == "linux"
 CHECKS = ["-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-fstack-protector-strong", "-Wformat", "-Werror=format-security"]

@@ -251,7 +251,7 @@ def note(found: Sequence[Measured]) -> str:
     text = (
         f"Median latency, all engines alternately in one run, each in a process of its own: {engines}. Measured peak "
         f"{max(m.peak_gflops for m in found):.0f} GFLOP/s. Outputs agree within {TOLERANCE[found[0].precision]:g} of "
-        "the largest magnitude; ≠ marks those that do not, – what did not run."
+        "how far an output's numbers lie apart; ≠ marks those that do not, – what did not run."
     )
     if any(m.above_roofline for m in found):
         text += " †: faster than the measured peaks allow, which other work on the machine has lowered."

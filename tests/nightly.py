@@ -91,10 +91,13 @@ def _watched(process: subprocess.Popen[bytes], end: float, running: Path, patien
 
 
 def _running(folder: Path) -> list[tuple[str, float]]:
-    """The tests that run now, and for how many seconds."""
+    """The tests that run now, and for how many seconds. ``folder`` has a file for each process, called by its number,
+    which stays if the process crashes."""
     found = []
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # it has just ended
+            if sys.platform == "linux" and not Path(f"/proc/{path.name}/cmdline").read_bytes():
+                continue  # a dead process whose parent has not asked for its end yet
             found.append((path.read_text(), time.time() - path.stat().st_mtime))
     return found
 

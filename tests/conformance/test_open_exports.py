@@ -122,7 +122,9 @@ def compare(module: Any, model: Any, sample: Callable[[int, int, int], Any], see
     for n, m in SIZES:
         x, message = sample(n, m, seed), f"seed {seed}, {n}×{m}, {about}"
         try:
-            wanted = [w.numpy() for w in module(x)]
+            with warnings.catch_warnings():  # a variance of one number is NaN, which PyTorch says and gives
+                warnings.filterwarnings("ignore", r"var\(\): degrees of freedom", UserWarning)
+                wanted = [w.numpy() for w in module(x)]
         except (RuntimeError, IndexError):  # windows larger than the padded axis, and the like
             assert 0 in (n, m), message
             wanted = None
@@ -202,7 +204,7 @@ def test_a_wrong_result_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("part", range(40))
 def test_a_thousand_exports_with_open_sizes(part: int) -> None:
     refused = sum(one_case(seed) for seed in seeds(25, 100_000 + 100 * part))
-    assert refused < 25 * len(SIZES) // 4  # most sizes are computed
+    assert not refused, "no size is refused that eager execution takes"
 
 
 @pytest.mark.slow
@@ -210,7 +212,7 @@ def test_a_thousand_exports_with_open_sizes(part: int) -> None:
 def test_a_thousand_exports_of_many_dtypes(part: int) -> None:
     found = [one_typed_case(seed) for seed in seeds(25, 200_000 + 100 * part)]
     assert sum(refused is not None for refused in found) >= 15  # most are exported
-    assert sum(filter(None, found)) < 25 * len(SIZES) // 4  # and most sizes are computed
+    assert not any(found), "no size is refused that eager execution takes"
 
 
 class Fixed(torch.nn.Module):  # type: ignore[misc, name-defined]  # as above

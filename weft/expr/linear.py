@@ -101,19 +101,29 @@ class _Known:
 
 _MAX_CACHED_RANGES: Final = 64
 """Largest number of sets of ranges whose answers are cached."""
+_MAX_CACHED_TERMS: Final = 2000
+"""Largest number of expressions that stay cached for one set of ranges when something new begins."""
 _known: dict[tuple[object, ...], _Known] = {}
 
 
 def _facts(ranges: Ranges) -> _Known:
-    """The facts about ``ranges``; the latest are cached, because callers ask several questions about one place."""
+    """The facts about ``ranges``; the latest are cached, because callers ask several questions about one place.
+
+    Those about no ranges always are: the order of the factors of a term is that in which they first occurred, so two
+    forms can only be compared if the same facts have made both."""
     key = tuple((var, least.key, greatest.key) for var, (least, greatest) in ranges.items())
-    found = _known.pop(key, None)
-    if found is None or len(found.seen) > 2000:
-        found = _Known(ranges)
-        if len(_known) >= _MAX_CACHED_RANGES:
-            del _known[next(iter(_known))]
+    found = _known.pop(key, None) or _Known(ranges)
+    if len(_known) >= _MAX_CACHED_RANGES:
+        del _known[next(k for k in _known if k)]
     _known[key] = found
     return found
+
+
+def forget_many() -> None:
+    """Forget what is cached where it is much. Called where something new begins: forms from before and after are not to
+    be compared, since equal terms may be written in another order."""
+    for key in [key for key, found in _known.items() if len(found.seen) > _MAX_CACHED_TERMS]:
+        del _known[key]
 
 
 def linear(e: Expr, ranges: Ranges = NO_RANGES) -> Linear:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from weft.runtime.program import ExecutableProgram
-from weft.runtime.sizes import evaluate, symbols_of
+from weft.runtime.serialize import size_from_json
+from weft.runtime.sizes import symbols_of
 
 Test = Callable[[Any], bool]
 
@@ -94,11 +95,8 @@ def _is_size(value: Any, program: ExecutableProgram) -> bool:
     """Whether it is None, or a size over the symbols of the program."""
     if value is None:
         return True
-    if not _list_of(lambda word: isinstance(word, str) or type(word) is int)(value):
-        return False
-    size = tuple(value)
     try:
-        evaluate(size, dict.fromkeys(program.symbols, 1))
-    except IndexError:
+        size = size_from_json(value)
+    except ValueError:
         return False
-    return symbols_of(size) <= set(program.symbols)
+    return bool(size) and symbols_of(size) <= set(program.symbols)

@@ -163,7 +163,7 @@ def program_from_json(value: Any) -> ExecutableProgram:
             buffers=tuple(_buffer(b) for b in _list(value["buffers"])),
             kernels=tuple(_kernel(k) for k in _list(value["kernels"])),
             instructions=tuple(_instruction(i) for i in _list(value["instructions"])),
-            arena_bytes=_size(value["arena_bytes"]),
+            arena_bytes=size_from_json(value["arena_bytes"]),
             functions=tuple(_function(f) for f in _list(value["functions"])),
             hosts=tuple(_host(h) for h in _list(value["hosts"])),
             devices=tuple(_device(d) for d in _list(value["devices"])),
@@ -224,7 +224,7 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _size(value: Any) -> SizeExpr:
+def size_from_json(value: Any) -> SizeExpr:
     """A size in postfix order, or nothing."""
     made = tuple(v if isinstance(v, str) else _integer(v) for v in _list(value))
     depth = 0
@@ -242,7 +242,7 @@ def _integers(value: Any) -> tuple[int, ...]:
 
 
 def _shape(value: Any) -> tuple[SizeExpr, ...]:
-    made = tuple(_size(v) for v in _list(value))
+    made = tuple(size_from_json(v) for v in _list(value))
     if () in made:
         raise ValueError("a dimension has no size")
     return made
@@ -260,7 +260,11 @@ def _launch(value: Any) -> Launch | None:
         return None
     grid, block, shared = _list(value)
     (gx, gy, gz), (bx, by, bz) = _list(grid), _list(block)
-    return Launch((_size(gx), _size(gy), _size(gz)), (_size(bx), _size(by), _size(bz)), _size(shared))
+    return Launch(
+        (size_from_json(gx), size_from_json(gy), size_from_json(gz)),
+        (size_from_json(bx), size_from_json(by), size_from_json(bz)),
+        size_from_json(shared),
+    )
 
 
 def _function(value: Any) -> FunctionSpec:
@@ -284,27 +288,27 @@ def _kernel(value: Any) -> KernelRef:
 
 def _device(value: Any) -> DeviceSpec:
     kind, number, arena_bytes = _list(value)
-    return DeviceSpec(_text(kind), _integer(number), _size(arena_bytes))
+    return DeviceSpec(_text(kind), _integer(number), size_from_json(arena_bytes))
 
 
 def _buffer(value: Any) -> BufferSpec:
     kind, index, offset, nbytes, dtype, shape, space = _list(value)
     if _text(kind) not in _KINDS:
         raise ValueError(f"unknown kind of buffer {kind!r}")
-    place = _size(offset), _size(nbytes)
+    place = size_from_json(offset), size_from_json(nbytes)
     return BufferSpec(kind, _integer(index), *place, _text(dtype), _shape(shape), _integer(space))
 
 
 _READERS: dict[str, Any] = {
     _INTEGER: _integer,
     _TEXT: _text,
-    _SIZE: _size,
+    _SIZE: size_from_json,
     _SIZES: _shape,
     _INTEGERS: _integers,
     _FLAG: _flag,
     _LAUNCH: _launch,
     "optional integer": lambda v: None if v is None else _integer(v),
-    "optional size": lambda v: None if v is None else _size(v),
+    "optional size": lambda v: None if v is None else size_from_json(v),
 }
 
 

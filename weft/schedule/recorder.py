@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from weft.expr.linear import forget_many
 from weft.expr.nodes import Expr
 from weft.schedule.dependence import check_repeated_private, has_repeated
 from weft.schedule.forms import checked
@@ -58,6 +59,7 @@ class Recorder:
         args = {key: bare(value) for key, value in given.items()}
         among = None
         state.running = name
+        forget_many()
         if primitive.moves and state.kept:
             check_not_kept(state, _touched(state, args))
         trial = (
