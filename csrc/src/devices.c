@@ -26,6 +26,13 @@ static registration registered[MAX_KINDS] = {{"cpu", &weft_cpu_table, NULL}};
 static int32_t registered_count = 1;
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 
+static void lock_registry(void) { pthread_mutex_lock(&registry); }
+static void unlock_registry(void) { pthread_mutex_unlock(&registry); }
+
+__attribute__((constructor)) static void guard_forks(void) {
+    (void)pthread_atfork(lock_registry, unlock_registry, unlock_registry);
+}
+
 static registration *find_kind(const char *kind) {
     for (int32_t i = 0; i < registered_count; i++)
         if (strcmp(registered[i].kind, kind) == 0) return &registered[i];
@@ -39,7 +46,7 @@ int32_t weft_device_register(const char *kind, const weft_device_table *table, v
         return weft_fail(error, WEFT_ERROR_DEVICE, "the table of '%s' has version %d, not %d", kind, (int)table->version,
                          WEFT_DEVICE_VERSION);
     int32_t status = WEFT_OK;
-    pthread_mutex_lock(&registry);
+    lock_registry();
     const registration *known = find_kind(kind);
     if (known && (known->table != table || known->context != context)) {
         status = weft_fail(error, WEFT_ERROR_DEVICE, "there are devices of kind '%s' already", kind);
@@ -50,7 +57,7 @@ int32_t weft_device_register(const char *kind, const weft_device_table *table, v
         *r = (registration){.table = table, .context = context};
         memcpy(r->kind, kind, strlen(kind) + 1);
     }
-    pthread_mutex_unlock(&registry);
+    unlock_registry();
     return status;
 }
 
@@ -91,10 +98,10 @@ int32_t weft_device_open_table(const char *kind, const weft_device_table *table,
 
 int32_t weft_device_open(const char *kind, int32_t index, weft_device **out, weft_error *error) {
     *out = NULL;
-    pthread_mutex_lock(&registry);
+    lock_registry();
     const registration *r = find_kind(kind);
     const registration found = r ? *r : (registration){.table = NULL};
-    pthread_mutex_unlock(&registry);
+    unlock_registry();
     if (!found.table) return weft_fail(error, WEFT_ERROR_DEVICE, "there are no devices of kind '%.60s'", kind);
     return weft_device_open_table(kind, found.table, found.context, index, out, error);
 }

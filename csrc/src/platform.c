@@ -100,6 +100,17 @@ void weft_wake_word(_Atomic uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAK
 static pthread_mutex_t sleep_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t sleep_changed = PTHREAD_COND_INITIALIZER;
 
+static void before_fork(void) { pthread_mutex_lock(&sleep_lock); }
+static void after_fork_in_parent(void) { pthread_mutex_unlock(&sleep_lock); }
+static void after_fork_in_child(void) {
+    (void)pthread_cond_init(&sleep_changed, NULL); /* nobody waits for it here */
+    pthread_mutex_unlock(&sleep_lock);
+}
+
+__attribute__((constructor)) static void guard_forks(void) {
+    (void)pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
 void weft_wait_word(_Atomic uint32_t *word, uint32_t expected, int64_t nanoseconds) {
     struct timespec until;
     if (nanoseconds >= 0) {

@@ -78,7 +78,7 @@ static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 static pool *idle;
 static int32_t idle_count;
 static int32_t era; /* counts forks: pools of an earlier era have no workers */
-static pthread_once_t hooks_once = PTHREAD_ONCE_INIT;
+static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 static _Atomic int32_t worker_count;
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------- */
@@ -312,10 +312,12 @@ void weft_trim(void) {
     stop_idle_pools(0);
 }
 
-static void install_hooks(void) {
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-    atexit(stop_for_exit);
+/* From the start, not from the first pool on: weft_trim takes the lock where there never was one. */
+__attribute__((constructor)) static void guard_forks(void) {
+    (void)pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
+
+static void stop_at_exit(void) { (void)atexit(stop_for_exit); }
 
 static void start_workers(pool *p) {
     pthread_attr_t attributes;
@@ -337,7 +339,7 @@ static void start_workers(pool *p) {
 }
 
 static pool *new_pool(int32_t threads) {
-    pthread_once(&hooks_once, install_hooks);
+    pthread_once(&exit_once, stop_at_exit);
     size_t size = sizeof(pool) + (size_t)(threads - 1) * sizeof(pthread_t);
     pool *p = aligned_alloc(CACHE_LINE, (size + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
     if (!p) return NULL;

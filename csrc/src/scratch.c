@@ -64,10 +64,9 @@ static void at_thread_end(void *ending) {
 static void lock_all(void) { pthread_mutex_lock(&all_lock); }
 static void unlock_all(void) { pthread_mutex_unlock(&all_lock); }
 
-static void prepare(void) {
-    (void)pthread_key_create(&cleanup_key, at_thread_end);
-    (void)pthread_atfork(lock_all, unlock_all, unlock_all);
-}
+__attribute__((constructor)) static void guard_forks(void) { (void)pthread_atfork(lock_all, unlock_all, unlock_all); }
+
+static void prepare(void) { (void)pthread_key_create(&cleanup_key, at_thread_end); }
 
 static scratch *new_scratch(void) {
     pthread_once(&once, prepare);

@@ -62,13 +62,58 @@ int main(void) {
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-O2", "-pthread"]
 
 
-def build(csrc, folder, *flags):
+FORKS = r"""
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "weft_device.h"
+#include "weft_runtime.h"
+
+static _Atomic int stop;
+static void locks(void) {
+    weft_device *none;
+    weft_error error;
+    weft_trim();
+    (void)weft_device_open("none", 0, &none, &error);
+    weft_scratch_release(weft_scratch(100) ? 100 : 0);
+}
+static void *others(void *nothing) {
+    while (!atomic_load(&stop)) locks();
+    return nothing;
+}
+
+int main(void) {
+    pthread_t thread;
+    int failed = 0;
+    if (pthread_create(&thread, NULL, others, NULL)) return 2;
+    for (int i = 0; i < 2000 && !failed; i++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(10);
+            locks();
+            _exit(0);
+        }
+        int status = 0;
+        failed = child < 0 || waitpid(child, &status, 0) != child || status;
+    }
+    atomic_store(&stop, 1);
+    pthread_join(thread, NULL);
+    return failed;
+}
+"""
+
+
+def build(csrc, folder, *flags, main=MAIN):
     compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")
     words = ",".join(f"{w}LL" for w in encode(vector_program("kernel")).tolist())
-    (folder / "main.c").write_text(MAIN.replace("WORDS", words))
-    wraps = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "aligned_alloc")]
+    (folder / "main.c").write_text(main.replace("WORDS", words))
+    wraps = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "aligned_alloc") if f"__wrap_{name}" in main]
     sources = sorted(str(p) for p in (csrc / "src").glob("*.c"))
     command = [compiler, *STRICT, *flags, *wraps, f"-I{csrc / 'include'}", "main.c", *sources, "-lm", "-o", "main"]
     subprocess.run(command, cwd=folder, check=True)
@@ -81,6 +126,12 @@ def test_standalone_build_runs_without_allocation(csrc, tmp_path, flags):
     assert done.returncode == 0, done.stdout + done.stderr
     allocations, _, last = done.stdout.split()
     assert allocations == "0" and float(last) == 64
+
+
+@pytest.mark.parametrize("flags", [(), ("-DWEFT_NO_FUTEX",)])
+def test_a_fork_while_another_thread_holds_a_lock(csrc, tmp_path, flags):
+    """Also in a program that never started a worker: nothing in the child waits for the thread that it does not have."""
+    assert subprocess.run([build(csrc, tmp_path, *flags, main=FORKS)], timeout=60).returncode == 0
 
 
 def test_half_conversions_match_numpy(csrc, tmp_path):
