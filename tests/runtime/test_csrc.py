@@ -130,7 +130,7 @@ def test_standalone_build_runs_without_allocation(csrc, tmp_path, flags):
 
 @pytest.mark.parametrize("flags", [(), ("-DWEFT_NO_FUTEX",)])
 def test_a_fork_while_another_thread_holds_a_lock(csrc, tmp_path, flags):
-    """Also in a program that never started a worker: nothing in the child waits for the thread that it does not have."""
+    """Nothing in the child waits for a thread that it does not have, also where no worker was ever started."""
     assert subprocess.run([build(csrc, tmp_path, *flags, main=FORKS)], timeout=60).returncode == 0
 
 
