@@ -80,8 +80,11 @@ def pool_3d(op: str, kernel: int, stride: int) -> Make:
     return make
 
 
-def conv(out: float, kernel: int, *, stride: int = 1, dilation: int = 1, groups: int = 1, op: str = "Conv") -> Make:
-    """``out`` times as many channels as there are at the input; ``groups`` 0: one for each channel."""
+def conv(
+    out: float, kernel: int, *, stride: int = 1, dilation: int = 1, groups: int = 1, op: str = "Conv", more: int = 0
+) -> Make:
+    """``out`` times as many channels as there are at the input; ``groups`` 0: one for each channel. ``more`` rows and
+    columns of output padding."""
 
     def make(m: Maker) -> Made | None:
         c, h, w = m.image(heavy=True)
@@ -92,7 +95,8 @@ def conv(out: float, kernel: int, *, stride: int = 1, dilation: int = 1, groups:
             return None
         attrs = {"strides": [stride] * 2, "dilations": [dilation] * 2, "group": parts, "pads": [reach // 2] * 4}
         if op == "ConvTranspose":
-            attrs["pads"] = [max(0, kernel - stride) // 2] * 4
+            attrs["pads"] = [max(0, reach - stride) // 2] * 4
+            attrs |= {"output_padding": [more] * 2} if more else {}
         shape = (made, c // parts) if op == "Conv" else (c, made // parts)
         weights = {"w": m.x(*shape, kernel, kernel), "b": m.x(made)}
         return node(op, {"x": m.x(1, c, h, w)}, weights, open=_SPATIAL, **attrs)
@@ -114,6 +118,30 @@ def conv_of(rank: int, kernel: int, stride: int = 1, op: str = "Conv") -> Make:
         return node(op, {"x": m.x(1, c, *sizes)}, weights, strides=[stride] * rank, pads=[kernel // 2] * 2 * rank)
 
     return make
+
+
+def line_transposed(kernel: int, stride: int, dilation: int = 1) -> Make:
+    """Half as many channels, as in vocoders: a line of 60, or of 4,096."""
+
+    def make(m: Maker) -> Made | None:
+        c, length = {"one": (2, 1), "registers": (4, 8), "memory": (128, 4096)}.get(m.size.name, (128, 60 + m.size.odd))
+        weights = {"w": m.x(c, c // 2, kernel), "b": m.x(c // 2)}
+        attrs = {
+            "strides": [stride],
+            "dilations": [dilation],
+            "pads": [max(0, (kernel - 1) * dilation + 1 - stride) // 2] * 2,
+        }
+        return node("ConvTranspose", {"x": m.x(1, c, length)}, weights, open=(0, 2), **attrs)
+
+    return make
+
+
+def wide_pointwise(m: Maker) -> Made | None:
+    """3,072 → 768 channels, as where segmenters mix the features of all levels."""
+    side = {"L1": 4, "L2": 16, "memory": 128, "odd L2": 17}.get(m.size.name)
+    if side is None:
+        return None
+    return node("Conv", {"x": m.x(1, 3072, side, side)}, {"w": m.x(768, 3072, 1, 1)}, open=_SPATIAL)
 
 
 def _square(m: Maker) -> tuple[int, int, int]:
@@ -329,6 +357,17 @@ def _convolutions() -> Iterator[Recipe]:
         yield Recipe(
             "ConvTranspose", f"{kernel} × {kernel} / {stride}", conv(1, kernel, stride=stride, op="ConvTranspose")
         )
+    for variant, made in (
+        ("3 × 3 / 2, 4 groups, output padding", conv(1, 3, stride=2, groups=4, op="ConvTranspose", more=1)),
+        ("3 × 3, dilated by 3", conv(1, 3, dilation=3, op="ConvTranspose")),
+        ("3 × 3 / 2, by channel", conv(1, 3, stride=2, groups=0, op="ConvTranspose")),
+        ("4 × 4 / 2, by channel", conv(1, 4, stride=2, groups=0, op="ConvTranspose")),
+        ("1 × 1", conv(1, 1, op="ConvTranspose")),
+        ("line of 16 / 8", line_transposed(16, 8)),
+        ("line of 3, dilated by 3", line_transposed(3, 1, 3)),
+    ):
+        yield Recipe("ConvTranspose", variant, made)
+    yield Recipe("Conv", "1 × 1, 3072 → 768", wide_pointwise)
     for op in ("Conv", "ConvTranspose"):
         yield Recipe(op, "line of 3", conv_of(1, 3, op=op))
         yield Recipe(op, "line of 7 / 2", conv_of(1, 7, 2, op=op))

@@ -153,6 +153,11 @@ def accumulate(op: str, axis: int, **attrs: Any) -> Make:
     return plain(op, lambda m, dims: {"axis": np.array(axis if axis >= 0 else m.rank - 1, np.int64)}, **attrs)
 
 
+def rows_sorted(m: Maker) -> Made:
+    rows = max(1, m.size.numbers // 300)
+    return node("TopK", {"x": m.x(rows, 300 + m.size.odd)}, {"k": longs(300)}, outputs=("y", "i"), axis=-1)
+
+
 def top_k(k: int, axis: int = -1, **attrs: Any) -> Make:
     def make(m: Maker) -> Made | None:
         dims = m.dims()
@@ -261,9 +266,10 @@ def recipes() -> Iterator[Recipe]:
                 ("float32", "int64") if op == "CumSum" else ("float32",),
             )
     yield Recipe("CumSum", "exclusive, reverse", accumulate("CumSum", -1, exclusive=1, reverse=1), (2,))
-    for k in (1, 5, 50):
+    for k in (1, 5, 50, 500):
         yield Recipe("TopK", f"{k}", top_k(k), (1, 2), ("float32", "int64"))
     yield Recipe("TopK", "5, first axis", top_k(5, 0), (2,))
+    yield Recipe("TopK", "rows of 300: a sort", rows_sorted, (2,))
     yield Recipe("TopK", "all: a sort", top_k(0), (1, 2), ("float32", "int64"))
     for mode in ("DCR", "CRD"):
         yield Recipe("DepthToSpace", mode, blocks("DepthToSpace", mode=mode))
