@@ -109,7 +109,7 @@ _KNOWN: list[tuple[str, str, str, list[str]]] = [
     ("ScatterElements", "narrow", _SCATTERED, ["add", "max", "none"]),
     ("ScatterND", "narrow", _SCATTERED, ["add", "max"]),
     ("SoftmaxCrossEntropyLoss", "lanes", _LOOKED_UP, [""]),
-    ("TopK", "narrow", _ORDERED, ["1", "all: a sort", "rows of 300: a sort"]),
+    ("TopK", "narrow", _ORDERED, ["1", "500", "all: a sort", "rows of 300: a sort"]),
     ("Transpose", "lanes", _TURNED, ["3210"]),
     ("Transpose", "narrow", _TURNED, ["03124"]),
     ("Unique", "lanes", _ORDERED, [""]),
