@@ -84,6 +84,26 @@ int32_t weft_processors(void) {
     return count > 0 && count < 4096 ? (int32_t)count : 1;
 }
 
+#if defined(__linux__)
+
+int32_t weft_processor(void) { return sched_getcpu(); }
+
+void weft_leave_processor(int32_t processor) {
+    cpu_set_t allowed, others;
+    if (processor >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed)) return;
+    others = allowed;
+    CPU_CLR(processor, &others);
+    if (CPU_COUNT(&others) == 0 || sched_setaffinity(0, sizeof others, &others)) return; /* it has moved already */
+    (void)sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+#else
+
+int32_t weft_processor(void) { return -1; }
+void weft_leave_processor(int32_t processor) { (void)processor; }
+
+#endif
+
 #if defined(__linux__) && !defined(WEFT_NO_FUTEX)
 
 void weft_wait_word(_Atomic uint32_t *word, uint32_t expected, int64_t nanoseconds) {

@@ -32,5 +32,9 @@ static inline int64_t weft_ticks(void) {
 
 /* Processors that this process may run on, at least 1. */
 int32_t weft_processors(void);
+/* The processor that runs this thread; -1 if the system does not say. */
+int32_t weft_processor(void);
+/* Moves this thread to another processor on which it may run. */
+void weft_leave_processor(int32_t processor);
 
 #endif

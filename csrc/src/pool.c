@@ -55,6 +55,7 @@ typedef struct {
 typedef struct pool {
     _Alignas(CACHE_LINE) job job; /* written by the caller while the gate is closed and nobody is inside */
     weft_watch *watch;            /* the same: that of the caller */
+    _Atomic int32_t caller_at;    /* the processor on which the caller opened the gate */
     _Alignas(CACHE_LINE) _Atomic int32_t next; /* first chunk not claimed */
     _Alignas(CACHE_LINE) _Atomic uint32_t gate;
     _Alignas(CACHE_LINE) _Atomic uint32_t sleeping_workers;
@@ -178,6 +179,13 @@ static void leave(pool *p) {
     }
 }
 
+/* The system may wake a worker on the caller's own processor, where it would compute and spin instead of the caller, with
+ * other processors idle: all threads are woken by one that is about to wait, as far as it knows. */
+static void leave_caller(pool *p) {
+    const int32_t at = weft_processor();
+    if (at >= 0 && at == atomic_load_explicit(&p->caller_at, memory_order_relaxed)) weft_leave_processor(at);
+}
+
 /* Waits until the gate shows a generation other than `seen`, or the pool stops; returns the gate. */
 static uint32_t await_job(pool *p, uint32_t seen) {
     int64_t limit = 0;
@@ -189,6 +197,7 @@ static uint32_t await_job(pool *p, uint32_t seen) {
             int64_t now = weft_nanoseconds();
             if (!limit) limit = now + SPIN_WORKER_NS;
             tired = now >= limit;
+            if (!tired) leave_caller(p);
         }
         if (!tired) {
             WEFT_PAUSE();
@@ -198,6 +207,7 @@ static uint32_t await_job(pool *p, uint32_t seen) {
         gate = atomic_load(&p->gate);
         if (!((gate ^ seen) / GATE_GENERATION) && !atomic_load(&p->stop)) weft_wait_word(&p->gate, gate, -1);
         atomic_fetch_sub(&p->sleeping_workers, 1);
+        if (p->spins) leave_caller(p);
     }
 }
 
@@ -261,6 +271,7 @@ int32_t weft_parallel_for(weft_parallel_body body, int64_t count, int64_t grain,
     divide(&p->job, count, grain, p->started + 1);
     atomic_store_explicit(&p->result, 0, memory_order_relaxed);
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->caller_at, weft_processor(), memory_order_relaxed);
     current = NULL; /* nested calls run serially */
     open_gate(p);
     run_chunks(p);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -107,6 +108,27 @@ int main(void) {
 """
 
 
+PROCESSORS = r"""
+#define _GNU_SOURCE
+#include <sched.h>
+#include "platform.h"
+
+int main(void) {
+    cpu_set_t before, after;
+    if (sched_getaffinity(0, sizeof before, &before)) return 1;
+    for (int i = 0; i < 20; i++) {
+        const int32_t at = weft_processor();
+        weft_leave_processor(at);
+        if (sched_getaffinity(0, sizeof after, &after) || !CPU_EQUAL(&before, &after)) return 2;
+        cpu_set_t other = before;
+        CPU_CLR(at, &other);
+        if (at < 0 || (CPU_COUNT(&other) == 1 && weft_processor() == at)) return 3; /* 1: nothing moves it back */
+    }
+    return 0;
+}
+"""
+
+
 def build(csrc, folder, *flags, main=MAIN):
     compiler = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc")
     if compiler is None:
@@ -115,7 +137,19 @@ def build(csrc, folder, *flags, main=MAIN):
     (folder / "main.c").write_text(main.replace("WORDS", words))
     wraps = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "aligned_alloc") if f"__wrap_{name}" in main]
     sources = sorted(str(p) for p in (csrc / "src").glob("*.c"))
-    command = [compiler, *STRICT, *flags, *wraps, f"-I{csrc / 'include'}", "main.c", *sources, "-lm", "-o", "main"]
+    command = [
+        compiler,
+        *STRICT,
+        *flags,
+        *wraps,
+        f"-I{csrc / 'include'}",
+        f"-I{csrc / 'src'}",
+        "main.c",
+        *sources,
+        "-lm",
+        "-o",
+        "main",
+    ]
     subprocess.run(command, cwd=folder, check=True)
     return folder / "main"
 
@@ -132,6 +166,12 @@ def test_standalone_build_runs_without_allocation(csrc, tmp_path, flags):
 def test_a_fork_while_another_thread_holds_a_lock(csrc, tmp_path, flags):
     """Nothing in the child waits for a thread that it does not have, also where no worker was ever started."""
     assert subprocess.run([build(csrc, tmp_path, *flags, main=FORKS)], timeout=60).returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets threads choose their processor")
+def test_a_thread_leaves_its_processor(csrc, tmp_path):
+    """And may run on the same processors as before."""
+    assert subprocess.run([build(csrc, tmp_path, main=PROCESSORS)], timeout=60).returncode == 0
 
 
 def test_half_conversions_match_numpy(csrc, tmp_path):
