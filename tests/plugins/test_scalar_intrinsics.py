@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -204,8 +205,14 @@ def test_workers_build_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(task: KernelTask) -> Any:
         raise AssertionError(f"built here: {task.program.name}")
 
+    def wait(workers: Workers) -> None:
+        """This process takes no task, unless the worker has ended: then nobody would."""
+        while workers._finished.empty():
+            assert all(thread.is_alive() for thread in workers._threads), "the worker has ended"
+            time.sleep(0.01)
+
     monkeypatch.setattr("weft.kernels.workers.machine_code", refused)
-    monkeypatch.setattr(Workers, "_take", lambda self: None)  # this process builds nothing
+    monkeypatch.setattr(Workers, "_take", wait)
     with Workers(1) as workers:
         for task in tasks:
             workers.submit(task)
