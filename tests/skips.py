@@ -30,6 +30,7 @@ LACKING: tuple[str, ...] = (
     r"the long double of this machine is no longer than a double",
     r"needs /proc",
     r"only root can give files away",
+    r"only Linux lets threads choose their processor",
     r"(permissions|links|signals) of POSIX|processes have groups on POSIX systems",
     r"flags of x86-64",
     r"this Pillow writes no \w+",
