@@ -78,6 +78,10 @@ WEFT_API int32_t weft_parallel_for(weft_parallel_body body, int64_t count, int64
 WEFT_API void *weft_scratch(int64_t bytes);
 WEFT_API void weft_scratch_release(int64_t bytes);
 
+/* Whether the run that the kernel belongs to must stop (see weft_watch_begin): if not 0, the kernel releases its scratch
+ * memory and returns this status. Kernels ask in loops that take long, now and then: it costs some nanoseconds. */
+WEFT_API int32_t weft_must_stop(void);
+
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
 
 /* Between begin and end, weft_parallel_for on the calling thread uses up to `threads` threads (at least 1), also inside
@@ -88,8 +92,8 @@ WEFT_API void weft_parallel_end(void *token);
 
 /* Between begin and end, runs and weft_parallel_for on the calling thread, and on the workers that help it, can be
  * stopped: at `deadline` (of weft_nanoseconds; INT64_MAX: never), or when `poll(context)` (may be NULL) returns non-zero.
- * Both are looked at between kernels, at backward jumps and calls, and between the chunks of parallel loops, which last
- * some milliseconds; `poll` is called on the calling thread, first after `patience` nanoseconds and then at such
+ * Both are looked at between kernels, at backward jumps and calls, between the chunks of parallel loops, which last
+ * some milliseconds, and in kernels that call weft_must_stop; `poll` is called on the calling thread, first after `patience` nanoseconds and then at such
  * intervals. A watch inside another obeys both. `begin` returns a token for `end`; NULL if memory is exhausted. */
 typedef struct weft_watch weft_watch;
 WEFT_API weft_watch *weft_watch_begin(int64_t deadline, int32_t (*poll)(void *context), void *context, int64_t patience);

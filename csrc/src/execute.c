@@ -430,7 +430,9 @@ static int32_t step(run *r, const instruction *i, int64_t *at) {
     case OP_ALLOCATE: return allocate(r, i, *at);
     case OP_COPY_PART:
     case OP_TRANSFER: return copy_part(r, i, *at);
-    case OP_LAUNCH: return weft_launch_kernel(r, i, *at);
+    case OP_LAUNCH:
+        status = weft_launch_kernel(r, i, *at);
+        return status == WEFT_ERROR_KERNEL && r->watch && weft_watch_stopped(r->watch) ? WEFT_OK : status; /* as calls */
     case OP_RESERVE: return reserve(r, i, *at);
     case OP_FREE: release(r, i->a); return WEFT_OK;
     case OP_CHECK:

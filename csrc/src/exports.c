@@ -18,6 +18,7 @@ static const export EXPORTS[] = {
     SAME(weft_parallel_for),
     SAME(weft_scratch),
     SAME(weft_scratch_release),
+    SAME(weft_must_stop),
     SAME(memcpy),
     SAME(memset),
     SAME(memmove),

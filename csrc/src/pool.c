@@ -29,7 +29,6 @@ enum {
     MAX_IDLE_POOLS = 16,
     WORKER_STACK = 8 << 20,
     PIECE_TICKS = 10000000, /* of weft_ticks that a piece of a loop shall take under a watch: 2 to 10 ms */
-    STOPPED = INT32_MIN,    /* the result of a chunk that was stopped */
     SPIN_WORKER_NS = 1000000,
     SPIN_CALLER_NS = 100000,
     LOOK_NS = 4000000, /* between two looks at the watch of a caller that sleeps */
@@ -142,7 +141,7 @@ static int32_t run_body(weft_parallel_body body, int64_t begin, int64_t end, int
         if (result) return result;
         begin += piece;
         t->fitting = PIECE_TICKS * (double)piece / (double)(now - start + 1);
-        if (is_stopped(t, now)) return STOPPED;
+        if (is_stopped(t, now)) return WEFT_STOPPED;
     }
 }
 
@@ -161,7 +160,7 @@ static void run_chunks(pool *p) {
         }
         const int32_t at = chunk - first, extra = round == j.last ? j.extra : 0;
         const int64_t from = begin + at * j.size[round] + (at < extra ? at : extra);
-        int32_t result = t.watch && is_stopped(&t, weft_ticks()) ? STOPPED : 0;
+        int32_t result = t.watch && is_stopped(&t, weft_ticks()) ? WEFT_STOPPED : 0;
         if (!result) result = run_body(j.body, from, from + j.size[round] + (at < extra), grain, j.closure, &t);
         if (result) {
             int32_t none = 0;
@@ -221,7 +220,9 @@ static void *worker_main(void *argument) {
         while (gate & GATE_OPEN) {
             if (atomic_compare_exchange_weak(&p->gate, &gate, gate + GATE_WORKER)) {
                 seen = gate;
+                weft_watch_obey(p->watch);
                 run_chunks(p);
+                weft_watch_obey(NULL); /* the watch ends with the run */
                 leave(p);
                 break;
             }

@@ -8,6 +8,7 @@ enum { LOOK_TICKS = 4000000 };
 
 static _Thread_local weft_watch first; /* most watches have no outer one and need no memory */
 static _Thread_local weft_watch *current;
+static _Thread_local const weft_watch *obeyed; /* of a worker: that of the thread that it helps */
 
 weft_watch *weft_watch_begin(int64_t deadline, int32_t (*poll)(void *context), void *context, int64_t patience) {
     weft_watch *w = current ? calloc(1, sizeof *w) : &first;
@@ -31,6 +32,13 @@ void weft_watch_end(weft_watch *w) {
 }
 
 weft_watch *weft_watch_current(void) { return current; }
+
+void weft_watch_obey(const weft_watch *w) { obeyed = w; }
+
+int32_t weft_must_stop(void) {
+    const int32_t status = current ? weft_watch_check(current) : obeyed ? weft_watch_stopped(obeyed) : 0;
+    return status ? WEFT_STOPPED : 0;
+}
 
 static int32_t reason_to_stop(weft_watch *w, int64_t now) {
     if (now >= w->deadline) return WEFT_ERROR_TIMEOUT;

@@ -21,6 +21,11 @@ weft_watch *weft_watch_current(void);
 /* Looks at the deadline and asks `poll`; returns the status that ends the run, or 0. Only on the watched thread. */
 int32_t weft_watch_look(weft_watch *w);
 
+/* What parts of a loop, and kernels, return when the run must stop. */
+enum { WEFT_STOPPED = INT32_MIN };
+/* From now on the calling thread, a worker, ends what it computes when the thread of `w` found that it must stop. */
+void weft_watch_obey(const weft_watch *w);
+
 WEFT_INLINE int32_t weft_watch_stopped(const weft_watch *w) {
     return atomic_load_explicit(&w->stopped, memory_order_relaxed);
 }

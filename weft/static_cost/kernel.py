@@ -140,8 +140,9 @@ def _called(made: Mapping[str, IrFunction]) -> tuple[dict[str, float], dict[str,
             for e in block.instructions:
                 if fork := _FORK.search(e.text):
                     turns = trips.value(fork[2])
+                    # The function that is called for a chunk may divide it again: then its calls tell what a part is.
                     for callee in (fork[1], f"{fork[1]}.work"):
-                        if callee in made:
+                        if callee in made and (callee == fork[1] or not made[fork[1]].loops()):
                             times[callee] += times[name] * trips.frequency[block.name] * (callee == fork[1])
                             given[callee] = {"%begin": 0, "%end": EXTENT if turns is None else turns}
                 elif (call := _CALLED.search(e.text)) and call[1] in made and call[1] != name:

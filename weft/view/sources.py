@@ -48,6 +48,10 @@ int32_t weft_parallel_for(int32_t (*body)(int64_t begin, int64_t end, void *clos
 void *weft_scratch(int64_t bytes);
 void weft_scratch_release(int64_t bytes);
 
+/* Not 0 if the kernel shall end early: it returns this. Kernels ask now and then in loops that take long; weft_serial.c
+ * never ends them. */
+int32_t weft_must_stop(void);
+
 /* Kernels. Each takes its buffers, aligned to 64 bytes, and its sizes, in the order that the comment in its file gives,
  * and returns 0 or what is wrong. */
 """
@@ -79,6 +83,10 @@ void *weft_scratch(int64_t bytes) {
 void weft_scratch_release(int64_t bytes) {
     (void)bytes;
     free(blocks[--used]);
+}
+
+int32_t weft_must_stop(void) {
+    return 0;
 }
 """
 

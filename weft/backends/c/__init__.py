@@ -1,7 +1,7 @@
 """C for CPUs: ``emit_source`` writes the source of a kernel, ``emit`` compiles it with the machine's own compiler.
 
-The source is self-contained: it needs standard headers and, for parallel kernels, three functions of the
-runtime, which it declares.
+The source is self-contained: it needs standard headers and, for kernels that are parallel or take long, four
+functions of the runtime, which it declares.
 """
 
 from collections.abc import Iterator

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from weft.backends.c.spelling import CSpelling
@@ -23,7 +24,8 @@ from weft.backends.c_like.values import value
 from weft.backends.free import Uses, uses_of
 from weft.backends.native import words_of_native_code
 from weft.backends.storage import on_stack
-from weft.expr.nodes import Const, Expr, Var, const
+from weft.expr.nodes import Const, Expr, Var, const, index
+from weft.lowering.kernel.cpu.asking import ASK
 from weft.support.errors import InternalError
 from weft.tir.foreign import pointers
 from weft.tir.nodes import Buffer, For, Program, Store
@@ -35,6 +37,7 @@ _RUNTIME: Final = {
     "int64_t count, int64_t grain,\n                          void *closure);",
     "weft_scratch(": "void *weft_scratch(int64_t bytes);",
     "weft_scratch_release": "void weft_scratch_release(int64_t bytes);",
+    "weft_must_stop": "int32_t weft_must_stop(void);",
 }
 _WORKER: Final = """\
 #if defined(__GNUC__)
@@ -207,9 +210,21 @@ class CModule:
             arguments += [self._inside(shell, b, "scratch", o).code for b, o in zip(scratch, offsets, strict=True)]
         arguments += [f"c->{x}" for x in names[len(buffers) :]]
         called = f"{name}_work({', '.join(arguments)})"
-        if scratch:
+        if ASK in s.annotations:
+            shell.line(f"const int64_t turns = {value(shell, index(s.annotations[ASK])).code};")
+            shell.line("int32_t failed = 0;")
+            shell.line("for (int64_t first = begin; first < end && !failed;) {")
+            shell.line("    const int64_t last = end - first < turns ? end : first + turns;")
+            shell.line(f"    failed = {name}_work({', '.join(['first', 'last', *arguments[2:]])});")
+            shell.line("    if (!failed && last < end)")
+            shell.line("        failed = weft_must_stop();")
+            shell.line("    first = last;")
+            shell.line("}")
+        elif scratch:
             shell.line(f"const int32_t failed = {called};")
+        if scratch:
             shell.line("weft_scratch_release(bytes);")
+        if scratch or ASK in s.annotations:
             shell.line("return failed;")
         else:
             shell.line(f"return {called};")
@@ -221,7 +236,8 @@ class CModule:
         if not (isinstance(s.start, Const) and s.start.value == 0):
             start = value(f, s.start)
             begin, end = infix(start, "+", begin, SUM), infix(start, "+", end, SUM)
-        loop(f, s, begin, end, self._around(inside=True))
+        plain = replace(s, annotations=s.annotations.without(ASK))
+        loop(f, plain, begin, end, self._around(inside=True))
 
 
 def _safe(name: str) -> str:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.backends.accesses import flat
 from weft.backends.c_like.function import CFunction
 from weft.backends.c_like.memory import address, prefetch, store
 from weft.backends.c_like.operations import is_index
 from weft.backends.c_like.split import parts_of
-from weft.backends.c_like.text import ATOM, CText
+from weft.backends.c_like.text import ATOM, SHIFT, SUM, CText, infix
 from weft.backends.c_like.uses import count_uses
 from weft.backends.c_like.values import value
 from weft.backends.native import filled, native_call
 from weft.backends.storage import constant_bytes, on_stack
 from weft.expr.intrinsic_table import PREFETCH_LEVELS
-from weft.expr.nodes import Call, Const, Expr, Var
+from weft.expr.nodes import Call, Const, Expr, Var, index
 from weft.expr.visit import loads
+from weft.lowering.kernel.cpu.asking import ASK
 from weft.support.errors import InternalError
 from weft.tir.foreign import foreign_call, is_pointer, pointer_of
 from weft.tir.nodes import Allocate, Barrier, Evaluate, For, If, Let, Seq, Stmt, Store
@@ -177,6 +178,9 @@ def _for(f: CFunction, s: For, around: Surroundings) -> None:
 def loop(f: CFunction, s: For, begin: CText, end: CText, around: Surroundings) -> None:
     """``s.body`` for ``begin <= s.var < end``."""
     f.forget_reads()
+    if ASK in s.annotations:
+        _strips(f, s, begin, end, around)
+        return
     asked = s.annotations.get("unroll")
     hint = None if asked is None else f.spelling.unrolled(max(1, int(asked)))
     if hint is not None:
@@ -189,5 +193,24 @@ def loop(f: CFunction, s: For, begin: CText, end: CText, around: Surroundings) -
         f.bind(s.var, CText(name))
         _note(f, s.var, s.start, s.extent)
         block(f, s.body, around)
+    f.line("}")
+    f.forget_reads()
+
+
+def _strips(f: CFunction, s: For, begin: CText, end: CText, around: Surroundings) -> None:
+    """A loop that asks after every so many iterations whether the run must stop: a loop over strips around it."""
+    kind = f.spelling.scalar(s.var.dtype)
+    first, stop, turns, status = (f.number(stem) for stem in ("first", "stop", "turns", "stopped"))
+    asked = value(f, index(s.annotations[ASK]))
+    f.line(f"for ({kind} {first} = {begin.code}, {turns} = {asked.code}; {first} < {end.code};) {{")
+    with f.scope():
+        rest = infix(end, "-", CText(first), SUM)
+        f.line(f"const {kind} {stop} = {rest.code} < {turns} ? {end.within(SHIFT)} : {first} + {turns};")
+        plain = replace(s, annotations=s.annotations.without(ASK))
+        loop(f, plain, CText(first), CText(stop), around)
+        f.line(f"const int32_t {status} = {stop} - {first} < {turns} ? 0 : weft_must_stop();")
+        f.line(f"if ({status})")
+        f.line(f"    return {status};")
+        f.line(f"{first} = {stop};")
     f.line("}")
     f.forget_reads()

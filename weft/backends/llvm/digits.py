@@ -8,7 +8,7 @@ the remainder grows by one or becomes 0, and then the quotient grows by one; it 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.backends.llvm.function import LlvmFunction
 from weft.expr.nodes import Binary, Cast, Const, Expr, Select, Var
@@ -110,6 +110,19 @@ def begin(f: LlvmFunction, found: list[Division], start: str, loop: int, value: 
         first = f.op(f"udiv i64 {dividend}, {divisor}"), f.op(f"urem i64 {dividend}, {divisor}")
         made[d.quotient] = Counter(d, divisor, f"%quotient.{loop}.{n}", f"%rest.{loop}.{n}", first, inner)
     return list(made.values())
+
+
+def resume(f: LlvmFunction, counters: list[Counter], before: str, again: str) -> list[Counter]:
+    """The counters of a loop that is entered several times: first from ``before``, then from ``again``, with the
+    numbers that it was left with."""
+    made: dict[Counter | None, Counter | None] = {None: None}
+    for c in counters:
+        firsts = []
+        for name, first in zip((c.quotient, c.remainder), c.first, strict=True):
+            f.lines.append(f"  {name}.strip = phi i64 [ {first}, %{before} ], [ {name}.next, %{again} ]")
+            firsts.append(f"{name}.strip")
+        made[c] = replace(c, first=(firsts[0], firsts[1]), inner=made[c.inner])
+    return [c for c in made.values() if c is not None]
 
 
 def define(f: LlvmFunction, counters: list[Counter], before: str, latch: str) -> None:

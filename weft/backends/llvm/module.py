@@ -10,6 +10,7 @@ are ``noalias``, which tells LLVM that buffers do not overlap::
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from weft.backends.free import Uses, uses_of
@@ -17,13 +18,14 @@ from weft.backends.guards import comes_from_data
 from weft.backends.llvm.digits import divisions_of
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.intrinsics import C_MATH
-from weft.backends.llvm.statements import Emission, loop, return_if_failed, statement
+from weft.backends.llvm.statements import Emission, loop, return_if_failed, statement, strips
 from weft.backends.llvm.tiles import PERMISSION, uses_tiles
 from weft.backends.llvm.types import processor, type_of
 from weft.backends.llvm.values import value
 from weft.backends.storage import on_stack
 from weft.expr.bounds import Interval
-from weft.expr.nodes import Const, Expr, Var, const
+from weft.expr.nodes import Const, Expr, Var, const, index
+from weft.lowering.kernel.cpu.asking import ASK
 from weft.support.errors import InternalError
 from weft.target import Target
 from weft.tir.nodes import Buffer, For, Program
@@ -33,6 +35,8 @@ _RUNTIME: Final = (
     "declare i32 @weft_parallel_for(ptr, i64, i64, ptr)",
     "declare ptr @weft_scratch(i64)",
     "declare void @weft_scratch_release(i64)",
+    # It changes no memory that the kernel sees: what loops keep in registers stays there.
+    "declare i32 @weft_must_stop() nounwind willreturn memory(inaccessiblemem: readwrite)",
 )
 
 
@@ -179,13 +183,23 @@ class LlvmModule:
             base = shell.op(f"call ptr @weft_scratch(i64 {size})")
             self._return_if_missing(shell, base)
             pointers += [shell.op(f"getelementptr inbounds i8, ptr {base}, i64 {value(shell, o)}") for o in offsets]
-        arguments = _arguments(["i64 %begin", "i64 %end"], pointers, passed)
-        status = shell.op(f"call i32 @{name}.work({arguments})")
+        if ASK in s.annotations:
+            turns = value(shell, index(s.annotations[ASK]))
+            status = strips(
+                shell, turns, lambda first, last: self._call_worker(shell, name, first, last, pointers, passed)
+            )
+        else:
+            status = self._call_worker(shell, name, "%begin", "%end", pointers, passed)
         if scratch:
             shell.do(f"call void @weft_scratch_release(i64 {size})")
         shell.do(f"ret i32 {status}")
         self._parallel_worker(name, s, [*buffers, *scratch], variables, data)
         self.functions.append(shell.text(f"internal i32 @{name}(i64 %begin, i64 %end, ptr %closure) #0"))
+
+    def _call_worker(
+        self, shell: LlvmFunction, name: str, first: str, last: str, pointers: list[str], passed: list[tuple[str, str]]
+    ) -> str:
+        return shell.op(f"call i32 @{name}.work({_arguments([f'i64 {first}', f'i64 {last}'], pointers, passed)})")
 
     def _return_if_missing(self, shell: LlvmFunction, base: str) -> None:
         status = shell.op(f"icmp eq ptr {base}, null")
@@ -200,7 +214,8 @@ class LlvmModule:
             start = value(work, s.start)
             flag = "" if comes_from_data(s.start, work.data) else "nsw "
             begin, end = (work.op(f"add {flag}i64 {start}, {x}") for x in (begin, end))
-        loop(work, s, begin, end, self.context(inside_parallel=True), certain=False)
+        plain = replace(s, annotations=s.annotations.without(ASK))
+        loop(work, plain, begin, end, self.context(inside_parallel=True), certain=False)
         self._finish(work, _signature(f"{name}.work", ["i64 %begin", "i64 %end"], buffers, variables))
 
 

@@ -18,7 +18,8 @@ from weft.backends.llvm.zero_fill import zero_filled
 from weft.backends.native import filled, native_call
 from weft.backends.storage import constant_bytes, on_stack
 from weft.expr.intrinsic_table import PREFETCH_LEVELS
-from weft.expr.nodes import Call, Const
+from weft.expr.nodes import Call, Const, index
+from weft.lowering.kernel.cpu.asking import ASK
 from weft.support.errors import InternalError
 from weft.tir.foreign import foreign_call, is_pointer, pointer_of
 from weft.tir.nodes import Allocate, Barrier, Evaluate, For, If, Let, Seq, Stmt, Store, seq
@@ -171,15 +172,20 @@ def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certa
     head, exit_label = f"loop.{n}", f"done.{n}"
     divided = [] if ty == "i32" or f.index != "i64" else digits.of_loop(s, context.divisions)
     if not certain:
-        first = f"begin.{n}" if divided else head
+        prepares = bool(divided) or ASK in s.annotations
+        first = f"begin.{n}" if prepares else head
         f.branch(f.op(f"icmp slt {ty} {begin}, {end}"), first, exit_label)
-        if divided:
+        if prepares:
             f.start(first)
     flags, f.flags = f.flags, "reassoc contract " if s.annotations.get("reassociate") else f.flags
     variable = f"%i.{n}"
     with f.scope():
         counters = digits.begin(f, divided, begin, n, value)
-        if certain or divided:
+        strips = _Strips.of(f, s, n, ty, end) if ASK in s.annotations else None
+        if strips is not None:
+            begin, counters = strips.begin(f, begin, counters)
+            end = strips.stop
+        elif certain or divided:
             f.jump(head)
         before = f.label
         f.forget_reads()
@@ -196,9 +202,87 @@ def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certa
     digits.advance(f, counters)
     f.lines.append(f"  {variable}.next = add nsw {ty} {variable}, 1")
     more = f.op(f"icmp slt {ty} {variable}.next, {end}")
-    f.lines.append(f"  br i1 {more}, label %{head}, label %{exit_label}{_metadata(s, context)}")
+    left = exit_label if strips is None else f"check.{n}"
+    f.lines.append(f"  br i1 {more}, label %{head}, label %{left}{_metadata(s, context)}")
+    if strips is not None:
+        strips.ask(f, exit_label)
     f.start(exit_label)
     f.forget_reads()
+
+
+@dataclass(slots=True)
+class _Strips:
+    """A loop that asks after every ``turns`` iterations whether the run must stop: a loop over strips around it.
+
+    The question is in a block that hardly ever runs, so what the inner loop keeps in registers stays there.
+    """
+
+    loop: int
+    ty: str
+    turns: str
+    end: str
+    stop: str = ""
+    counters: list[digits.Counter] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, f: LlvmFunction, s: For, loop: int, ty: str, end: str) -> _Strips:
+        turns = value(f, index(s.annotations[ASK]))
+        return cls(loop, ty, low_half(f, turns) if ty == "i32" else turns, end)
+
+    def begin(self, f: LlvmFunction, begin: str, counters: list[digits.Counter]) -> tuple[str, list[digits.Counter]]:
+        """Begin a strip, the first or a later one; returns the first iteration of it, and the counters there."""
+        n, ty = self.loop, self.ty
+        self.stop, self.counters = f"%stop.{n}", counters
+        f.jump(f"strip.{n}")
+        before = f.label
+        f.start(f"strip.{n}")
+        f.lines.append(f"  %first.{n} = phi {ty} [ {begin}, %{before} ], [ {self.stop}, %again.{n} ]")
+        made = digits.resume(f, counters, before, f"again.{n}")
+        left = f.op(f"sub nsw {ty} {self.end}, %first.{n}")
+        f.lines.append(f"  %last.{n} = icmp slt {ty} {left}, {self.turns}")
+        whole = f.op(f"add {ty} %first.{n}, {self.turns}")
+        f.lines.append(f"  {self.stop} = select i1 %last.{n}, {ty} {self.end}, {ty} {whole}")
+        f.jump(f"loop.{n}")
+        return f"%first.{n}", made
+
+    def ask(self, f: LlvmFunction, done: str) -> None:
+        """After a strip: the last one ends the loop."""
+        n = self.loop
+        f.start(f"check.{n}")
+        f.branch(f"%last.{n}", done, f"ask.{n}")
+        f.start(f"ask.{n}")
+        status = f.op("call i32 @weft_must_stop()")
+        f.branch(f.op(f"icmp eq i32 {status}, 0"), f"asked.{n}", f"stopped.{n}")
+        f.start(f"stopped.{n}")
+        f.do(f"ret i32 {status}")
+        f.start(f"asked.{n}")
+        f.branch(f.op(f"icmp slt {self.ty} {self.stop}, {self.end}"), f"again.{n}", done)
+        f.start(f"again.{n}")
+        f.jump(f"strip.{n}")
+
+
+def strips(f: LlvmFunction, turns: str, work: Callable[[str, str], str]) -> str:
+    """Do ``work(first, last)`` for strips of ``turns`` iterations from ``%begin`` to ``%end``, and ask after each
+    whether the run must stop; returns the status."""
+    f.jump("strip")
+    before = f.label
+    f.start("strip")
+    f.lines.append(f"  %first = phi i64 [ %begin, %{before} ], [ %last, %asked ]")
+    left = f.op("sub nsw i64 %end, %first")
+    whole = f.op(f"icmp sge i64 {left}, {turns}")
+    after = f.op(f"add i64 %first, {turns}")
+    f.lines.append(f"  %last = select i1 {whole}, i64 {after}, i64 %end")
+    status = work("%first", "%last")
+    f.branch(f.op(f"icmp ne i32 {status}, 0"), "done", "worked")
+    f.start("worked")
+    f.branch(f.op("icmp slt i64 %last, %end"), "ask", "done")
+    f.start("ask")
+    asked = f.op("call i32 @weft_must_stop()")
+    f.branch(f.op(f"icmp eq i32 {asked}, 0"), "asked", "done")
+    f.start("asked")
+    f.jump("strip")
+    f.start("done")
+    return f.op(f"phi i32 [ {status}, %strip ], [ 0, %worked ], [ {asked}, %ask ]")
 
 
 def _note_data(f: LlvmFunction, s: For) -> None:

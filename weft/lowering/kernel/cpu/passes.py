@@ -12,6 +12,7 @@ from weft.lowering.kernel.common.implied import drop_implied
 from weft.lowering.kernel.common.intrinsics import lower_intrinsics
 from weft.lowering.kernel.common.passes import PLACE_MEMORY, SIMPLIFY_STATEMENTS, KernelPass, Lowered, plain
 from weft.lowering.kernel.common.unroll import unroll
+from weft.lowering.kernel.cpu.asking import ask_in_long_loops
 from weft.lowering.kernel.cpu.interleave import interleave
 from weft.lowering.kernel.cpu.prefetch import insert_prefetches
 from weft.lowering.kernel.cpu.registers import fill_registers
@@ -49,4 +50,5 @@ CPU_PASSES: Final[tuple[KernelPass, ...]] = (
     plain(write_whole_vectors),  # rows in private memory end with whole vectors
     plain(transpose),  # adjacent strided loads become rows, transposed in registers
     plain(interleave),  # strided stores that fill a stretch become one store
+    plain(ask_in_long_loops),  # whether the run must stop
 )
