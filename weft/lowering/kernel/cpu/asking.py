@@ -186,22 +186,23 @@ class _Asker:
             grain = min(INTERVAL, int(s.annotations.get("grain", 1)))
             return made if _is_short(inner.times(const(grain, INDEX))) else _asking(made, INTERVAL, inner), _Time(0)
         turns = minimum(maximum(s.extent, 0), INTERVAL)
+        most = self.most(s.extent) if known else None
+        time = inner.times(turns if most is None else const(most, INDEX))
         if outer and not isinstance(s.extent, Const):  # of many rows, which may be short
-            return made, inner.times(turns) if known else inner
+            return made, time if known else inner
         if not known:
             return self.versions(made, INTERVAL // _SHARE, inner), inner.longer(_Time(INTERVAL // _SHARE))
-        most = (
-            int(s.extent.value)
-            if isinstance(s.extent, Const)
-            else None
-            if self.facts is None
-            else self.facts.maximum(s.extent)
-        )
-        if most is not None and most <= INTERVAL:
-            time = inner.times(const(max(0, most), INDEX))
-            if _is_short(time):
-                return made, time
+        if most is not None and _is_short(time):
+            return made, time
         return self.versions(made, INTERVAL, inner), inner.times(turns)
+
+    def most(self, extent: Expr) -> int | None:
+        """The largest number of iterations, if it is known to be at most :data:`INTERVAL`."""
+        if isinstance(extent, Const):
+            found: int | None = max(0, int(extent.value))
+        else:
+            found = None if self.facts is None else self.facts.maximum(extent)
+        return None if found is None or found > INTERVAL else max(0, found)
 
     def versions(self, s: For, interval: int, inner: _Time) -> Stmt:
         """The loop, asking; one of open extent in two versions if it is an inner loop."""
