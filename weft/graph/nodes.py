@@ -133,7 +133,8 @@ class Project(GraphExpr):
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Function(GraphExpr):
     """A function; free variables of ``body`` are captured. ``attrs`` may hold ``primitive=True`` for a fused group,
-    which becomes one kernel."""
+    which becomes one kernel, and then ``within=(axis, size)`` where the kernel writes its result into a tensor that has
+    ``size`` elements along ``axis``."""
 
     params: tuple[Var, ...]
     body: GraphExpr
@@ -148,6 +149,12 @@ class Function(GraphExpr):
     def is_primitive(self) -> bool:
         """Whether it is a fused group, which becomes one kernel."""
         return bool(self.attrs.get("primitive", False))
+
+    @property
+    def within(self) -> tuple[int, int] | None:
+        """Of a fused group: the axis along which the tensor that its result is part of is longer, and its size."""
+        found = self.attrs.get("within")
+        return None if found is None else (int(found[0]), int(found[1]))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

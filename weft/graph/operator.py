@@ -76,6 +76,15 @@ class Widening:
     multiple: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Where the operands of a join lie in its result: joined along ``axis``, at these elements of each row. A row is
+    what the dimensions from ``axis`` on hold, whose sizes are known."""
+
+    axis: int
+    starts: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
     """An operator as the graph sees it.
@@ -114,9 +123,9 @@ class Operator:
       kernels.
     * ``view`` marks operators whose result has the elements of operand 0 in the same row-major order (reshape, squeeze,
       flatten): they need no kernel, only a new shape on the same memory. Further operands are ignored.
-    * ``joins(attrs, types, result)`` gives the element of the result at which each operand starts, if the result
-      consists of its operands one after another in memory; None if it does not (for these types). With one operand it
-      is a copy.
+    * ``joins(attrs, types, result)`` gives the elements of the result at which the operands start (:class:`Joined`), if
+      each row of the result consists of a row of each operand, one after another; None if it does not (for these
+      types). With one operand it is a copy.
     * ``parts(attrs, types, result)`` gives the element of operand 0 at which each result starts, if every result is a
       contiguous range of its memory.
     * ``rows(attrs, types)`` gives the length of the rows (parts of the last axis of operand 0, adjacent in memory) that
@@ -141,7 +150,7 @@ class Operator:
     view: bool = False
     changes: bool = False
     moves: bool = False
-    joins: Callable[[Attrs, tuple[TensorType, ...], Type], tuple[int, ...] | None] | None = None
+    joins: Callable[[Attrs, tuple[TensorType, ...], Type], Joined | None] | None = None
     parts: Callable[[Attrs, tuple[TensorType, ...], Type], tuple[int, ...] | None] | None = None
     halves: Callable[[Attrs, tuple[TensorType, ...]], tuple[int, ...]] | None = None
     widens: Callable[[Attrs, tuple[TensorType, ...]], Widening | None] | None = None

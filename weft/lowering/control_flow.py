@@ -16,11 +16,20 @@ from typing import Any
 import numpy as np
 
 from weft.expr.folds import product
-from weft.expr.nodes import Expr, ExprLike, index, make
+from weft.expr.nodes import Const, Expr, ExprLike, index, make, maximum
 from weft.expr.nodes import Var as Symbol
 from weft.graph import dims
 from weft.graph.nodes import Call, Constant, GraphExpr, If, Let, Loop, Match, Project, Tuple
-from weft.graph.passes.aliases import Aliases, is_check, is_join, is_part, is_view, stretches
+from weft.graph.passes.aliases import (
+    Aliases,
+    Within,
+    is_check,
+    is_join,
+    is_part,
+    is_view,
+    rows_within,
+    stretches,
+)
 from weft.graph.types import TensorType, TupleType, Type
 from weft.graph.visit import group_of
 from weft.lowering.control_parts import (
@@ -29,6 +38,7 @@ from weft.lowering.control_parts import (
     KnownNames,
     Label,
     Place,
+    Rows,
     binds,
     flat,
     is_object,
@@ -97,7 +107,7 @@ class Emitter(Lifetimes):
         if p.late and p.kind == "arena":
             return BufferSpec("dynamic", dtype=p.dtype, space=p.space)
         nbytes = (0,) if p.late or (p.kind == "arena" and p.first < 0) else size_expr(p.nbytes, self.names)
-        kind, number, start = p.root.kind, p.root.index, offset + p.offset if p.parent is not None else offset
+        kind, number, start = p.root.kind, p.root.index, offset + p.begin if p.parent is not None else offset
         return BufferSpec(kind, number, size_expr(start, self.names), nbytes, p.dtype, space=p.space)
 
     # -- places --------------------------------------------------------------------------------------------------------
@@ -121,17 +131,25 @@ class Emitter(Lifetimes):
         self.places.append(place)
         return place
 
-    def _stretch(self, whole: Place, start: int, t: TensorType) -> Place:
-        """A part of ``whole`` that holds a tensor of type ``t``."""
-        nbytes = self._bytes(t)
-        return self._add(Place(0, whole.kind, nbytes, str(t.dtype), space=whole.space, parent=whole, start=start))
+    def _stretch(self, whole: Place, start: int, t: TensorType, within: Within | None = None) -> Place:
+        """A part of ``whole`` that holds a tensor of type ``t``: one stretch, or one of each row."""
+        nbytes, rows = self._bytes(t), None
+        if within is not None:
+            axis, size = within
+            step = _known(product(t.shape[axis + 1 :]) * t.dtype.nbytes)
+            rows = Rows(_known(t.shape[axis]) * step, size * step)
+            nbytes = maximum(product(t.shape[:axis]) * rows.pitch - (rows.pitch - rows.length), 0)
+        return self._add(
+            Place(0, whole.kind, nbytes, str(t.dtype), space=whole.space, parent=whole, start=start, rows=rows)
+        )
 
     def _joined(self, e: GraphExpr, space: int = 0) -> Place:
         """The place of a join. The first kernel that writes to it decides its memory space."""
         if e not in self.made:
             home = self.aliases.home((e, 0))
             if home is not None:
-                self.made[e] = [self._stretch(self._joined(home[0][0], space), home[1], e.tensor)]
+                whole = self._joined(home[0][0], space)
+                self.made[e] = [self._stretch(whole, home[1], e.tensor, _within(e, home[0][0]))]
             else:
                 wanted = self.wanted.get((e, 0))  # a late place has no address yet, so its parts have none either
                 self.made[e] = [self.place(e.tensor, space=space) if wanted is None or wanted.late else wanted]
@@ -258,8 +276,9 @@ class Emitter(Lifetimes):
     def _result(self, e: GraphExpr, i: int, t: TensorType, late: bool, space: int) -> Place:
         """The place of one result of a node: part of the join that contains it, the requested place, or a new one."""
         home = self.aliases.home((e, i))
+        within = _within(e, home[0][0] if home is not None else None)
         if home is not None:
-            return self._stretch(self._joined(home[0][0], space), home[1], t)
+            return self._stretch(self._joined(home[0][0], space), home[1], t, within)
         return self.wanted.get((e, i)) or self.place(t, late=late, space=space)
 
     def _space(self, e: GraphExpr) -> int:
@@ -437,6 +456,7 @@ class Emitter(Lifetimes):
         results = self._results(e)
         types = flat(e.type)
         targets = [p if p.space == space else self.place(t, space=space) for p, t in zip(results, types, strict=True)]
+        assert all(p is q or p.rows is None for p, q in zip(results, targets, strict=True)), "a copy is in no rows"
         for place, t in zip(targets, types, strict=True):
             self._allocate_tensor(place, t)
         try:
@@ -506,3 +526,19 @@ class Emitter(Lifetimes):
         for source, target, t in zip(self.leaves(branch), targets, flat(branch.type), strict=True):
             if source is not target:
                 self._copy(source, target, t)
+
+
+def _within(e: GraphExpr, join: GraphExpr | None) -> Within | None:
+    """Into what the kernel of ``e`` writes its result: what the join wants that contains the result, if one does."""
+    wanted = rows_within(join) if isinstance(join, Call) else None
+    group = group_of(e)
+    if wanted != (None if group is None else group.within):
+        raise InternalError("a kernel does not write its result as the join that contains it wants")
+    return wanted
+
+
+def _known(size: ExprLike) -> int:
+    """A size that is a number."""
+    made = index(size)
+    assert isinstance(made, Const)
+    return int(made.value)

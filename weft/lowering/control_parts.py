@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.expr.folds import product
-from weft.expr.nodes import ExprLike, index
+from weft.expr.nodes import Const, ExprLike, index, minimum
 from weft.expr.nodes import Var as Symbol
 from weft.expr.prove import Facts
 from weft.graph import dims
@@ -47,11 +47,20 @@ from weft.support.errors import ModelError
 UINT8 = DType("uint8")
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The memory of a tensor that is part of each of several rows: ``length`` bytes in each, ``pitch`` bytes apart."""
+
+    length: int
+    pitch: int
+
+
 @dataclass(slots=True, eq=False)
 class Place:
     """A buffer. ``late`` says that its size is known only at run time. ``type`` is the type of an object's contents;
-    ``space`` is its memory space. A *stretch* is a part of another place that begins ``start`` bytes into it. If a
-    place ``takes`` the memory of another place, it overwrites contents that are no longer needed."""
+    ``space`` is its memory space. A *stretch* is a part of another place that begins ``start`` bytes into it; with
+    ``rows``, it is part of each row of that place, and ``nbytes`` count from its beginning to its end. If a place
+    ``takes`` the memory of another place, it overwrites contents that are no longer needed."""
 
     number: int
     kind: BufferKind
@@ -65,6 +74,7 @@ class Place:
     space: int = 0
     parent: Place | None = None
     start: int = 0
+    rows: Rows | None = None
     takes: Place | None = None
 
     @property
@@ -90,6 +100,13 @@ class Place:
         while place.parent is not None:
             place, offset = place.parent, offset + place.start
         return offset
+
+    @property
+    def begin(self) -> ExprLike:
+        """As :attr:`offset`; inside of the root, too, where there are no rows, so that it has no bytes."""
+        whole, offset = self.root.nbytes, self.offset
+        known = self.rows is None or not offset or isinstance(whole, (int, Const))
+        return offset if known else minimum(offset, whole)
 
 
 @dataclass(slots=True, eq=False)

@@ -149,6 +149,13 @@ def fusion_kind(call: Call) -> FusionKind:
     return _derived(call, _kind, FusionKind.OPAQUE)
 
 
+def writes_elements(group: Function) -> bool:
+    """Whether the kernel of a fused group stores the elements of its only result one by one, so that their strides may
+    be any: no operator with loops of its own is in it."""
+    calls = [e for e in post_order(group.body) if isinstance(e, Call)]
+    return isinstance(group.body.type, TensorType) and all(fusion_kind(c) != FusionKind.OPAQUE for c in calls)
+
+
 def reduces_rows(call: Call) -> bool:
     """Whether a call reduces along the last dimension only, or not at all."""
     return _derived(call, _by_rows, False)

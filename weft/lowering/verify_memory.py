@@ -236,14 +236,19 @@ class _Check:
         return _number(value, self.sizes)
 
     def _area(self, p: Place) -> tuple[object, int, int]:
-        start = self._value(self.offsets.get(p.memory, 0)) + p.offset
+        start = self._value(self.offsets.get(p.memory, 0)) + self._begin(p)
         owner = (p.root.kind, p.space) if p.root.kind == "arena" else p.root
         return owner, start, start + self._value(p.nbytes)
 
+    def _begin(self, p: Place) -> int:
+        return p.offset if p.rows is None else min(p.offset, self._value(p.root.nbytes))
+
     def _bounds(self, item: Any, p: Place) -> None:
         _, low, high = self.areas[p]
-        if p.offset + high - low > self._value(p.root.nbytes):
+        if self._begin(p) + high - low > self._value(p.root.nbytes):
             self._fail(item, "writes past the end of its buffer")
+        if p.rows is not None and p.start + p.rows.length > p.rows.pitch:
+            self._fail(item, "writes past the end of a row")
         if p.root.kind == "arena" and (low < 0 or high > self.arenas[p.space]):
             self._fail(item, "writes outside the arena")
         if isinstance(item, CallKernel) and low % ALIGN:
@@ -271,11 +276,24 @@ class _Check:
                 while count < len(ends) and self.areas[ends[count]][2] > self.areas[p][1]:
                     count += 1
                 found[p] &= open_[count]
+        for p in self.areas:
+            for q in self.below.get(p.parent, ()) if p.rows is not None and p.parent is not None else ():
+                if _beside(p, q):
+                    found[p] &= ~self.bits[q]
         return found
 
     def _fail(self, item: Any, what: str) -> None:
         name = (item.label or f"kernel {item.kernel}") if isinstance(item, CallKernel) else type(item).__name__
         raise InternalError(f"the memory plan is wrong: {name} {what}", code="W013")
+
+
+def _beside(p: Place, q: Place) -> bool:
+    """Whether two places are different parts of the rows of the same place."""
+    if p.rows is None or q.rows is None or p.parent is not q.parent or p.rows.pitch != q.rows.pitch:
+        return False
+    low, high = (p, q) if p.start < q.start else (q, p)
+    assert low.rows is not None and high.rows is not None
+    return low.start + low.rows.length <= high.start and high.start + high.rows.length <= high.rows.pitch
 
 
 def _wholes(p: Place) -> Iterator[Place]:

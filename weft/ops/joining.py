@@ -10,7 +10,7 @@ import numpy as np
 from weft import tensor_expr as te
 from weft.expr.nodes import Expr, index, select
 from weft.graph.layout import follow_concat, parse
-from weft.graph.operator import REQUIRED, Attribute, Attrs, LayoutChoice
+from weft.graph.operator import REQUIRED, Attribute, Attrs, Joined, LayoutChoice
 from weft.graph.types import Dim, TensorType, TupleType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
@@ -61,12 +61,11 @@ def _concat_compute(attrs: Attrs, out: TensorType, *parts: te.Tensor) -> Any:
     return te.compute(out.shape, element, name="concat")
 
 
-def _concat_joins(attrs: Attrs, types: tuple[TensorType, ...], result: Type) -> tuple[int, ...] | None:
-    """Nothing varies more slowly than the axis, so that the operands lie one after another."""
+def _concat_joins(attrs: Attrs, types: tuple[TensorType, ...], result: Type) -> Joined | None:
     assert isinstance(result, TensorType)
-    row = rel.stretch_of(result, rel.axis_of("concat", attrs.axis, result.rank))
-    sizes = [t.shape[rel.axis_of("concat", attrs.axis, t.rank)] for t in types]
-    return _starts(sizes, row)
+    axis = rel.axis_of("concat", attrs.axis, result.rank)
+    starts = _starts([t.shape[axis] for t in types], rel.stretch_of(result, axis, rows=True))
+    return None if starts is None else Joined(axis, starts)
 
 
 def _split_parts(attrs: Attrs, types: tuple[TensorType, ...], result: Type) -> tuple[int, ...] | None:

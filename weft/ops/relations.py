@@ -225,11 +225,14 @@ def add(*values: Dim) -> Dim:
     return simplified(total)
 
 
-def stretch_of(t: TensorType, axis: int) -> int | None:
+def stretch_of(t: TensorType, axis: int, *, rows: bool = False) -> int | None:
     """The number of elements of one step along ``axis``, where ``t`` in memory is these steps one after another: sizes
-    are known, and those before the axis are 1. None elsewhere."""
+    are known, and those before the axis are 1. None elsewhere. With ``rows``, sizes before the axis are any: each of
+    the rows is these steps."""
     row = 1
     for d, size in enumerate(t.shape):
+        if rows and d < axis:
+            continue
         if not isinstance(size, int) or (d < axis and size != 1):
             return None
         row *= size if d > axis else 1

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
 from weft.backends.protocol import Backend, Code
-from weft.expr.nodes import Const, ExprLike, Var
+from weft.expr.nodes import Const, Expr, ExprLike, Var
 from weft.graph.interpret import run, run_group
 from weft.graph.nodes import Function, Module
 from weft.ir.passes import Pass
@@ -37,7 +38,7 @@ from weft.runtime.executable import Executable
 from weft.support.data import Data
 from weft.support.errors import InputError, ProgramError
 from weft.target import Target
-from weft.tir.nodes import Program
+from weft.tir.nodes import Buffer, Program
 from weft.tir.visit import substitution
 
 TOLERANCES: Final = {"f32": 1e-3, "bf16": 3e-2}
@@ -252,11 +253,22 @@ def _called(
     """The outputs of a kernel on ``args``, in one thread. Elements that it does not write have a pattern."""
     numbers = [_number(sizes[v]) for v in plain.sizes]
     swap = substitution({v: Const(n) for v, n in zip(plain.sizes, numbers, strict=True)})
-    outputs = [unwritten([_number(swap(d)) for d in b.shape], b.dtype.numpy) for b in plain.params[len(args) :]]
+    results = plain.params[len(args) :]
+    outputs = [unwritten(_room(b, swap), b.dtype.numpy) for b in results]
     needed = kernel.attrs.get("workspace")
     inputs = [np.array(a) for a in args]  # the call writes back what the kernel left in them
     call_kernel(code.data, code.entry, [*inputs, *outputs], numbers, None if needed is None else _number(swap(needed)))
-    return tuple(outputs)
+    parts = [tuple(slice(0, _number(swap(d))) for d in b.shape) for b in results]
+    return tuple(np.ascontiguousarray(a[p]) for a, p in zip(outputs, parts, strict=True))
+
+
+def _room(b: Buffer, swap: Callable[[Expr], Expr]) -> list[int]:
+    """The shape of the tensor that a result is part of: each stride is the size of what lies inside of it."""
+    shape = [_number(swap(d)) for d in b.shape]
+    if b.strides is None:
+        return shape
+    steps = [_number(swap(d)) for d in b.strides]
+    return [shape[0], *(outer // inner for outer, inner in pairwise(steps))] if shape else shape
 
 
 def _number(size: Any) -> int:

@@ -16,7 +16,7 @@ from weft.graph.passes.inline import Inline
 from weft.graph.passes.known_sizes import KnownSizes
 from weft.graph.passes.layout import SelectLayouts
 from weft.graph.passes.merge import MergeProducts
-from weft.graph.passes.place_parts import PlaceParts
+from weft.graph.passes.place_parts import PlaceParts, nothing_writes_rows
 from weft.graph.passes.precision import LowerPrecision
 from weft.graph.passes.requirements import RecordRequirements
 from weft.graph.passes.rewrite import Rewrite
@@ -24,7 +24,7 @@ from weft.graph.passes.sink_views import SinkViews
 from weft.graph.passes.uniform import MakeUniformConstants
 from weft.ir.passes import Instrument, Pass, run_passes
 from weft.lowering.graph_to_chain import chain_of
-from weft.lowering.graph_to_te import fusion_kind, reduces_rows
+from weft.lowering.graph_to_te import fusion_kind, reduces_rows, writes_elements
 from weft.ops.catalogue import op
 from weft.ops.rules import SIMPLIFY_RULES
 from weft.ops.rules.movement import WIDE_RULES
@@ -88,7 +88,7 @@ def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -
         Fuse(fusion_kind, max_ops=options.max_ops),
         *((JoinChains(fusion_kind, reduces_rows, chain_of, machine),) if options.max_ops > 1 else ()),
         *registry.passes("fused"),
-        PlaceParts(),
+        PlaceParts(writes_rows=writes_elements if target.host is None else nothing_writes_rows),
     )
 
 

@@ -13,8 +13,8 @@ from weft.kernels.machine_code import MachineCode
 from weft.kernels.task import KernelTask
 from weft.kernels.workers import Workers
 from weft.lowering.graph_to_te import group_to_te
+from weft.lowering.group_to_tir import group_to_tir
 from weft.lowering.sizes import size_expr
-from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.catalogue import OPERATORS
 from weft.pipeline.stages import kernel_stages
 from weft.schedule.trace import Trace
@@ -162,4 +162,4 @@ def _kernel(code: MachineCode, program: Program, cost: Work) -> Kernel:
 def unscheduled(group: Function) -> tuple[Program, Work]:
     """The plain loops of a fused group, and the work they do."""
     stages = group_to_te(group)
-    return te_to_tir(stages.name, stages.inputs, stages.outputs), work(stages.outputs, stages.inputs)
+    return group_to_tir(group, stages), work(stages.outputs, stages.inputs)

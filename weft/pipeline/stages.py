@@ -9,7 +9,7 @@ from weft.graph.nodes import Function
 from weft.kernels.stages import task_stages
 from weft.kernels.task import KernelTask
 from weft.lowering.graph_to_te import group_to_te
-from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.group_to_tir import group_to_tir
 from weft.schedule.trace import Trace
 from weft.target import Target
 from weft.tensor_expr.text import to_text
@@ -21,6 +21,4 @@ def kernel_stages(
     """Every stage of a fused group as text, from tensor expressions to the texts of the back end."""
     stages = group_to_te(group)
     yield StageText("te", ".txt", to_text(stages.outputs, stages.inputs))
-    yield from task_stages(
-        KernelTask(te_to_tir(stages.name, stages.inputs, stages.outputs), target, trace, backend=backend)
-    )
+    yield from task_stages(KernelTask(group_to_tir(group, stages), target, trace, backend=backend))

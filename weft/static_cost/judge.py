@@ -14,7 +14,7 @@ from weft.ir.structural import structural_hash
 from weft.kernels.machine_code import scheduled
 from weft.kernels.task import KernelTask
 from weft.lowering.graph_to_te import group_to_te
-from weft.lowering.te_to_tir import te_to_tir
+from weft.lowering.group_to_tir import group_to_tir
 from weft.static_cost.bound import Least, least
 from weft.static_cost.kernel import CostMachine, KernelCost, kernel_cost
 from weft.static_cost.reasons import reasons
@@ -75,8 +75,7 @@ def judge(groups: Iterable[Function], target: Target, backend: Backend | None = 
     counts: dict[str, int] = {}
     first: dict[str, Function] = {}
     for group in groups:
-        stages = group_to_te(group)
-        key = structural_hash(te_to_tir(stages.name, stages.inputs, stages.outputs))
+        key = structural_hash(group_to_tir(group))
         counts[key] = counts.get(key, 0) + 1
         first.setdefault(key, group)
     return judged([(g, counts[k]) for k, g in first.items()], target, machine, backend)
@@ -104,7 +103,7 @@ def cost_of(
 ) -> tuple[KernelCost, Least, list[str]]:
     """The cost and the bound of one kernel, and what its schedule's rules noted."""
     stages = group_to_te(group)
-    program = te_to_tir(stages.name, stages.inputs, stages.outputs)
+    program = group_to_tir(group, stages)
     task = KernelTask(program, target, backend=backend)
     with task.scope():
         schedule = scheduled(program, target, None, task.intrinsics, task.maker)

@@ -2,7 +2,8 @@
 
 Bare calls of operators in a fused function need no kernel. A *view* shows its operand under another shape, a *check*
 (the trait ``checks``) is its operand, unchanged; *parts* (the trait ``parts``) are contiguous ranges of their operand;
-a *join* (the trait ``joins``) is one range of memory, and the kernels that compute its operands write into it.
+a *join* (the trait ``joins``) is one range of memory, and the kernels that compute its operands write into it: each a
+stretch of it, or a stretch of each of its rows (:func:`rows_within`).
 """
 
 from __future__ import annotations
@@ -84,16 +85,38 @@ PLACE_ALIGN: Final = 64
 
 
 def stretches(value: Call) -> tuple[int, ...] | None:
-    """The bytes at which the operands of a join start in its result, or the results of parts in their operand; None
-    where one of them is not contiguous."""
+    """The bytes at which the operands of a join start in each row of its result, or the results of parts in their
+    operand; None where one of them is not contiguous."""
     target = value.target
     assert isinstance(target, Operator)
-    ask = target.joins or target.parts
     types = tuple(a.type for a in value.args if isinstance(a.type, TensorType))
-    if ask is None or len(types) != len(value.args):
-        return None
-    starts = ask(value.attrs, types, value.type)
+    starts: tuple[int, ...] | None = None
+    if len(types) == len(value.args) and target.joins is not None:
+        joined = target.joins(value.attrs, types, value.type)
+        starts = None if joined is None else joined.starts
+    elif len(types) == len(value.args) and target.parts is not None:
+        starts = target.parts(value.attrs, types, value.type)
     return None if starts is None else tuple(s * types[0].dtype.nbytes for s in starts)
+
+
+Within = tuple[int, int]
+"""An axis, and how many elements a tensor has along it of which another one is part."""
+
+
+def rows_within(join: Call) -> Within | None:
+    """Where a bare join has several rows: the axis from which on a row extends, and the elements of the join along it.
+    The kernels of its operands (with the attribute ``within``) then write a stretch of each row. None if the operands
+    are one stretch each."""
+    assert isinstance(join.target, Operator) and join.target.joins is not None
+    types = tuple(a.type for a in join.args if isinstance(a.type, TensorType))
+    joined = join.target.joins(join.attrs, types, join.type)
+    assert joined is not None, "a bare join of what is no stretch of its rows"
+    shape = join.tensor.shape
+    if all(isinstance(d, int) and d == 1 for d in shape[: joined.axis]):
+        return None
+    size = shape[joined.axis]
+    assert isinstance(size, int)
+    return joined.axis, size
 
 
 def outside_of_groups(function: Function) -> Iterator[GraphExpr]:

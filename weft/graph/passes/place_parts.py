@@ -1,25 +1,41 @@
 """Joins and parts without copies: the operands of a join are computed in its memory, and parts are read in place.
 
-After fusion, a kernel that only joins tensors becomes a bare call where each operand is one stretch of the result: the
-memory plan then lets the kernels that compute the operands write there. A kernel that only takes tensors apart becomes
-a bare call where the parts are stretches of the operand.
+After fusion, a kernel that only joins tensors becomes a bare call where each operand is one stretch of the result, or
+one of each of its rows: the memory plan then lets the kernels that compute the operands write there. A kernel that only
+takes tensors apart becomes a bare call where the parts are stretches of the operand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from weft.graph import dims
 from weft.graph.build import primitive
 from weft.graph.demand import on_demand
 from weft.graph.nodes import Call, Function, GraphExpr, Let, Module, Tuple, Var, apply, call
 from weft.graph.operator import Operator
-from weft.graph.passes.aliases import PLACE_ALIGN, Key, MemorySlice, is_join, memory_of, stretches
+from weft.graph.passes.aliases import (
+    PLACE_ALIGN,
+    Key,
+    MemorySlice,
+    Within,
+    is_join,
+    memory_of,
+    rows_within,
+    stretches,
+)
 from weft.graph.passes.reach import Reach
 from weft.graph.scope import scopes
-from weft.graph.types import TensorType, TupleType
+from weft.graph.types import Dim, TensorType, TupleType
 from weft.graph.visit import group_of, map_functions, post_order, rewrite
+
+
+def nothing_writes_rows(group: Function) -> bool:
+    """For machines between whose memories results are copied."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +49,30 @@ class PlaceParts:
     A tensor can be in one place only: what an earlier join holds, what the caller gives or gets, constants and
     stretches of others are copied into the join, by one kernel at most and only where that is at most half of the
     bytes; otherwise the group stays as it is. Every stretch starts at a multiple of ``align`` bytes.
+
+    What is part of each of several rows is in no order that other kernels read, so only the join may read it, and a
+    kernel that ``writes_rows`` must compute it, element by element. A copy of whole rows costs little where they are
+    short, and kernels over short rows much, so parts of a row have at least :data:`MIN_ROW_BYTES`.
     """
 
     align: int = PLACE_ALIGN
+    writes_rows: Callable[[Function], bool] = nothing_writes_rows
     name: str = "place_parts"
 
     def run(self, module: Module) -> Module:
         main = module.functions.get("main")
-        return map_functions(module, lambda f: f if f.is_primitive else _Placing(f, self.align, f is main).run())
+        return map_functions(module, lambda f: f if f.is_primitive else _Placing(f, self, f is main).run())
+
+
+MIN_ROW_BYTES: Final = 1024
+"""Least bytes of the parts of rows that kernels write in place."""
 
 
 class _Placing:
     """The work on one function. Values are named by the nodes of the function as it was."""
 
-    def __init__(self, function: Function, align: int, main: bool) -> None:
-        self.function, self.align = function, align
+    def __init__(self, function: Function, options: PlaceParts, main: bool) -> None:
+        self.function, self.options = function, options
         body = function.body
         while isinstance(body, Let):
             body = body.body
@@ -67,6 +92,8 @@ class _Placing:
         """For each node whose result is computed in the place of a join: the join."""
         self.inside: dict[GraphExpr, list[GraphExpr]] = {}
         """For each join, the nodes whose results are computed in its place."""
+        self.within: dict[GraphExpr, Within] = {}
+        """For each kernel that writes parts of rows: what they are parts of."""
 
     def run(self) -> Function:
         for e in self.order:
@@ -81,11 +108,16 @@ class _Placing:
         if not self.bare:
             return self.function
         made: dict[GraphExpr, GraphExpr] = {}
+        groups: dict[tuple[Function, Within], Function] = {}
         for e in self.order:
             if isinstance(e, Call) and e in self.bare:
                 made[e] = self._replaced(e, made)
-            else:
-                rewrite(e, lambda x: None, memo=made)
+                continue
+            same = rewrite(e, lambda x: None, memo=made)
+            if e in self.within:
+                assert isinstance(same, Call) and isinstance(same.target, Function)
+                key = same.target, self.within[e]
+                made[e] = replace(same, target=groups.setdefault(key, _writing_rows(*key)))
         result = rewrite(self.function, lambda x: None, memo=made)
         assert isinstance(result, Function)
         return result
@@ -106,22 +138,45 @@ class _Placing:
             return
         outer = dict(zip(e.target.params, e.args, strict=True))  # type: ignore[union-attr]  # Function
         operands = [outer[p] for p in inner.args if isinstance(p, Var)]
+        within = rows_within(inner)
         claimed: set[Key] = set()
         copies: set[int] = set()
         for i, a in enumerate(operands):
             where = self._where(a)
-            if where is None or where.key in self.held or where.key in claimed or not self._beside(e, where.key[0]):
+            if (
+                where is None
+                or where.key in self.held
+                or where.key in claimed
+                or not self._beside(e, where.key[0])
+                or (within is not None and not (operands.count(a) == 1 and self._writes_rows(e, a, where.key[0])))
+            ):
                 copies.add(i)
             else:
                 claimed.add(where.key)
-        moved = sum(nbytes(operands[i]) for i in copies)
+        sizes = [row_bytes(a, 0 if within is None else within[0]) for a in operands]
+        moved = sum(sizes[i] for i in copies)
         inside = [key[0] for key in claimed]
-        if len(copies) > 1 or 2 * moved > nbytes(e) or not self._stays(e, inside):
+        if len(copies) > 1 or 2 * moved > sum(sizes) or not self._stays(e, inside):
             return
+        if within is not None:
+            if not inside or min(sizes) < MIN_ROW_BYTES:
+                return
+            self.within.update(dict.fromkeys(inside, within))
         self.held |= claimed
         self.joined.update(dict.fromkeys(inside, e))
         self.inside[e] = inside
         self.bare[e], self.copied[e] = (inner,), copies
+
+    def _writes_rows(self, e: Call, operand: GraphExpr, made_by: GraphExpr) -> bool:
+        """Whether the kernel ``made_by`` can write ``operand`` into the rows of ``e``, the only reader."""
+        group = group_of(made_by)
+        return (
+            group is not None
+            and made_by not in self.bare
+            and operand is made_by
+            and self.reach.users[made_by] == [e]
+            and self.options.writes_rows(group)
+        )
 
     def _where(self, value: GraphExpr) -> MemorySlice | None:
         """The tensor that holds exactly ``value``, if a kernel computes it."""
@@ -173,7 +228,7 @@ class _Placing:
         return found
 
     def _aligned(self, starts: tuple[int, ...]) -> bool:
-        return all(s % self.align == 0 for s in starts)
+        return all(s % self.options.align == 0 for s in starts)
 
     def _replaced(self, e: Call, made: dict[GraphExpr, GraphExpr]) -> GraphExpr:
         """The bare calls, with copies of what cannot be computed in place."""
@@ -183,7 +238,9 @@ class _Placing:
         args = [made[outer[p]] for p in first.args if isinstance(p, Var)]
         for i in self.copied.get(e, ()):
             p = Var("p0", args[i].type)
-            args[i] = apply(primitive((p,), call(first.target, [p], first.attrs), e.origin), [args[i]], origin=e.origin)
+            copy = primitive((p,), call(first.target, [p], first.attrs), e.origin)
+            within = rows_within(first)
+            args[i] = apply(copy if within is None else _writing_rows(copy, within), [args[i]], origin=e.origin)
         value = call(first.target, args, first.attrs, origin=e.origin)
         for inner in further:
             assert isinstance(inner.target, Operator)
@@ -220,14 +277,23 @@ def taken_apart(e: GraphExpr) -> tuple[Call, ...]:
     return tuple(reversed(found)) if isinstance(at, Var) else ()
 
 
+def _writing_rows(group: Function, within: Within) -> Function:
+    return replace(group, attrs=group.attrs.replace(within=within))
+
+
+def row_bytes(value: GraphExpr, axis: int) -> int:
+    """Bytes of what the dimensions of a tensor from ``axis`` on hold, whose sizes are known."""
+    t = value.type
+    assert isinstance(t, TensorType)
+    return _product(t.shape[axis:], t.dtype.nbytes)
+
+
 def nbytes(value: GraphExpr) -> int:
     """Bytes of a tensor of known size, or of a tuple of them; 0 where the size is not known."""
     types = value.type.fields if isinstance(value.type, TupleType) else (value.type,)
-    total = 0
-    for t in types:
-        assert isinstance(t, TensorType)
-        size = t.dtype.nbytes
-        for d in t.shape:
-            size = size * d if isinstance(d, int) else 0
-        total += size
-    return total
+    return sum(_product(t.shape, t.dtype.nbytes) for t in types if isinstance(t, TensorType))
+
+
+def _product(sizes: Sequence[Dim], width: int) -> int:
+    """0 where a size is not known."""
+    return math.prod((d if isinstance(d, int) else 0 for d in sizes), start=width)

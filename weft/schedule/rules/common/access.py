@@ -16,6 +16,7 @@ from weft.expr.prove import Facts
 from weft.expr.simplify import simplify
 from weft.expr.visit import collect, occurs, substitute
 from weft.tir.nodes import Block, Buffer, If, Let, Seq, Stmt, Store
+from weft.tir.placement import offset
 
 MIN_TRANSPOSED_ROWS = 4
 """Fewest rows of a tile that is transposed in registers."""
@@ -31,7 +32,9 @@ class Access:
     indices: tuple[Expr, ...]
 
     def address(self) -> Expr:
-        """The flat row-major position, in elements."""
+        """The flat position, in elements."""
+        if self.buffer.strides is not None:
+            return offset(self.indices, self.buffer.strides)
         shape = self.buffer.shape
         out: Expr = Const(0)
         for size, position in zip(shape, self.indices, strict=True):
@@ -136,14 +139,13 @@ class View:
 
     def _linear_stride(self, access: Access, axis: IterVar) -> int | None:
         """The stride where each index that moves is linear and the dimensions after it are known; else None."""
-        total, after = 0, 1
-        for size, position in zip(reversed(access.buffer.shape), reversed(access.indices), strict=True):
+        total = 0
+        for step, position in zip(_known_strides(access.buffer), access.indices, strict=True):
             if occurs(axis.var, position):
                 form = linear_form(position, (axis.var,))
-                if form is None or not after:
+                if form is None or not step:
                     return None
-                total += form[0].get(axis.var, 0) * after
-            after *= int(size.value) if isinstance(size, Const) else 0
+                total += form[0].get(axis.var, 0) * step
         return total
 
     def step(self, access: Access, axis: IterVar) -> Expr | None:
@@ -173,6 +175,17 @@ class View:
             facts.bind(inner, Const(0), Const(step - 1))
             now = outer * step + inner
         return simplify(substitute(address, {axis.var: now + 1}) - substitute(address, {axis.var: now}), facts)
+
+
+def _known_strides(buffer: Buffer) -> list[int]:
+    """The strides of a buffer; 0 for those that are not known."""
+    if buffer.strides is not None:
+        return [int(e.value) if isinstance(e, Const) else 0 for e in buffer.strides]
+    steps, step = [], 1
+    for size in reversed(buffer.shape):
+        steps.append(step)
+        step *= int(size.value) if isinstance(size, Const) else 0
+    return steps[::-1]
 
 
 def moves_or_decodes(view: View) -> bool:
