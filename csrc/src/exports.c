@@ -68,6 +68,10 @@ static const export EXPORTS[] = {
     BOTH(tanh),
     BOTH(tgamma),
     BOTH(trunc),
+    /* Processors without an instruction for it; not every C library has it. Rounding is to even unless a program has
+       changed the mode, which kernels do not allow for. */
+    {"roundeven", (any_function)rint},
+    {"roundevenf", (any_function)rintf},
     {"__extendhfsf2", (any_function)weft_half_to_float},
     {"__truncsfhf2", (any_function)weft_float_to_half},
     {"__truncdfhf2", (any_function)weft_double_to_half},

@@ -12,6 +12,7 @@ from typing import Final
 from weft.runtime.threads import cpu_features
 from weft.support.cores import usable_cores
 from weft.target.cpu import Cpu
+from weft.target.features import usable
 from weft.target.machines import CPU_FEATURES, MAKERS
 
 _SIZE = re.compile(r"^(\d+)([KMG]?)$")
@@ -23,7 +24,7 @@ _GENERIC: Final = {"x86_64": "x86-64", "riscv64": "generic-rv64"}
 
 def detect_cpu() -> Cpu:
     """The CPU at hand."""
-    features = cpu_features()
+    features = usable(cpu_features())
     triple = host_triple()
     features = features or CPU_FEATURES.get(_GENERIC.get(triple.split("-")[0], ""), frozenset())
     l1, l2, l3 = cache_sizes()

@@ -16,6 +16,7 @@ from weft.support.errors import TargetError
 from weft.support.html import facts_table, preformatted
 from weft.support.words import did_you_mean
 from weft.target.cpu import Cpu
+from weft.target.features import added, removed, usable
 from weft.target.machines import CPU_FEATURES, MACHINES, Machine
 from weft.target.units import ComputeUnit, cpu_units
 
@@ -181,7 +182,7 @@ def parse_c(kind: TargetKind, words: Sequence[str]) -> Target:
     Raises TargetError G031 for an unknown setting.
     """
     made = parse_cpu(kind, words)
-    features = frozenset(f for f in made.cpu.features if not f.startswith(_NOT_IN_C))
+    features = usable(frozenset(f for f in made.cpu.features if not f.startswith(_NOT_IN_C)))
     cpu = made.cpu.replace(features=features)
     vectors = made.option("vectors")
     if vectors not in ("gnu", "none"):
@@ -274,20 +275,19 @@ def _options(kind: TargetKind, words: Sequence[str]) -> dict[str, str]:
 def _with_options(target: Target, words: Sequence[str]) -> Target:
     given = _options(target.kind, words)
     cpu = target.cpu
-    features = set(cpu.features)
+    features = cpu.features
     for item in filter(None, given.get("mattr", "").split(",")):
-        (features.discard if item.startswith("-") else features.add)(item.lstrip("+-"))
+        features = (removed if item.startswith("-") else added)(features, item.lstrip("+-"))
     numbers = {}
     for key, field_name in (("num-cores", "cores"), ("l1", "l1"), ("l2", "l2"), ("l3", "l3")):
         text = given.get(key, str(getattr(cpu, field_name)))
         if not (text.isascii() and text.isdigit() and len(text) < 16) or int(text) < 1:
             raise TargetError(f"-{key} must be a positive whole number, not '{text}'", code="G005")
         numbers[field_name] = int(text)
-    frozen = frozenset(features)
     rates = _rates(given["rates"]) if "rates" in given else cpu.rates
-    changed = cpu.replace(triple=given.get("mtriple", cpu.triple), features=frozen, rates=rates, **numbers)
+    changed = cpu.replace(triple=given.get("mtriple", cpu.triple), features=features, rates=rates, **numbers)
     options = dict(target.options) | {k: v for k, v in given.items() if k in target.kind.options}
-    return target.replace(arch=changed, units=cpu_units(frozen), options=tuple(sorted(options.items())))
+    return target.replace(arch=changed, units=cpu_units(features), options=tuple(sorted(options.items())))
 
 
 def _rates(text: str) -> Rates:
