@@ -255,8 +255,8 @@ _C_SWAPPED = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&", "+": "-", "-": "+",
     "<<": ">>", ">>": "<<", "+=": "-=", "-=": "+=", "++": "--",
 }  # fmt: skip
-_ALLOCATES = re.compile(r"(?:[mc]alloc\([^;]* \+ |calloc\()$")  # more memory than is needed changes nothing
-_C_ZEROS = ("", "0", "false", "NULL", "WEFT_OK")
+_ALLOCATES = re.compile(r"(?:[mcMC]alloc\([^;]* \+ |[cC]alloc\()$")  # more memory than is needed changes nothing
+_C_ZEROS = ("", "0", "false", "NULL", "WEFT_OK", "RELOCATED")
 _C_CALL = re.compile(r"^[ ]+\w[\w>.-]*\([^;{}]*\);[ ]*$", re.MULTILINE)
 _C_IGNORED = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])+\'|^#(?:\\\n|[^\n])*', re.S | re.M)
 

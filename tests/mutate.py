@@ -145,7 +145,15 @@ OTHERS = (
     Group(
         "loader and threads",
         ("csrc/src/loader.c", "csrc/src/pool.c", "csrc/src/relocate*"),
-        ("runtime/test_loader.py", "runtime/test_thread_pool.py", "runtime/test_threads.py", "runtime/test_csrc.py"),
+        (
+            "runtime/test_loader.py",
+            "runtime/test_relocations.py",
+            "runtime/test_thread_pool.py",
+            "runtime/test_threads.py",
+            "runtime/test_long_kernels.py",
+            "runtime/test_interruption.py",
+            "runtime/test_csrc.py",
+        ),
     ),
     Group(
         "binding",

@@ -12,8 +12,10 @@ import threading
 import numpy as np
 import pytest
 from pool_shares import busy, divide
+from small_artifacts import artifact, vector_program
 
 from weft.runtime import _native
+from weft.runtime.executable import Executable
 
 SOURCE = r"""
 #include <stdint.h>
@@ -108,6 +110,12 @@ def code(compile_c):
     return _native.Code(compile_c(SOURCE))
 
 
+@pytest.fixture
+def trim(kernels):
+    """Ends all idle workers, whoever had them."""
+    return Executable(artifact(vector_program("double_plus_one"), kernels), threads=1).trim
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 @pytest.mark.parametrize(
     ("count", "grain"), [(1, 1), (2, 1), (7, 3), (1000, 1), (1000, 999), (4097, 16), (0, 1), (5, 0)]
@@ -198,6 +206,52 @@ def test_nested_calls_run_serially(code):
 def test_the_error_of_a_chunk_is_returned(code, threads):
     assert code.call("fails", [], [1000, 500], threads=threads)[0] == 42
     assert code.call("fails", [], [1000, 5000], threads=threads)[0] == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("count", [0, -1, -(1 << 62)])
+def test_nothing_runs_without_iterations(code, threads, count):
+    noted = np.zeros(1 + 2 * (5 * threads + 1), np.int64)
+    assert code.call("chunks", [noted], [count, 1], threads=threads)[0] == 0
+    assert not noted.any()
+
+
+def test_workers_leave_the_signals_of_the_program_alone(code, trim):
+    """Those that start with signals blocked do not leave them blocked in the thread that starts them."""
+    seen = np.zeros(100, np.int32)
+    for blocked in (set(), {signal.SIGUSR1}):
+        before = signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        try:
+            trim()  # so that the workers are new
+            assert code.call("cover", [seen], [100, 1, 1], threads=3)[0] == 0
+            assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_few_pools_stay_idle(code, trim):
+    """However many runs there were at once."""
+    trim()
+    others, most = _native.worker_count(), 16
+    together = threading.Barrier(24)
+
+    def meet() -> int:
+        together.wait(60)
+        return 0
+
+    callback = ctypes.CFUNCTYPE(ctypes.c_int32)(meet)
+    address = np.array([ctypes.cast(callback, ctypes.c_void_p).value], np.int64)
+    for _ in range(2):
+        runs = [
+            threading.Thread(target=code.call, args=("calls", [address], []), kwargs={"threads": 2}) for _ in range(24)
+        ]
+        for run in runs:
+            run.start()
+        for run in runs:
+            run.join()
+        assert _native.worker_count() - others == most
+    trim()
+    assert _native.worker_count() == others
 
 
 def test_many_python_threads_at_once(code):

@@ -181,6 +181,22 @@ GUARDED: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
         lambda x, at, t: [element(t, a, at[3 - i]) for i, a in enumerate(at)],
     ),
     "arithmetic": (compute((4,), lambda i: FIXED[i * i]), lambda x, at, t: [element(x, i * i) for i in range(4)]),
+    "arithmetic beyond both ends": (
+        compute((4,), lambda i: FIXED[(i - 1) * (i - 1) * (i - 1)]),
+        lambda x, at, t: [element(x, (i - 1) ** 3) for i in range(4)],
+    ),
+    "the last element by arithmetic": (
+        compute((4,), lambda i: FIXED[i * i - 2 * i + 4]),
+        lambda x, at, t: [element(x, i * i - 2 * i + 4) for i in range(4)],
+    ),
+    "a minimum of arithmetic": (
+        compute((4,), lambda i: FIXED[te.min(i * i, i + 5)] + FIXED[te.min(i + 5, i * i)]),
+        lambda x, at, t: [2 * element(x, min(i * i, i + 5)) for i in range(4)],
+    ),
+    "a maximum of arithmetic": (
+        compute((4,), lambda i: FIXED[te.max(i * i, i + 1)] + FIXED[te.max(i + 1, i * i)]),
+        lambda x, at, t: [2 * element(x, max(i * i, i + 1)) for i in range(4)],
+    ),
     "a guard that does not suffice": (
         compute((4,), lambda i: te.if_then_else(INDICES[i] >= 0, FIXED[INDICES[i] + 1], -1.0)),
         lambda x, at, t: [element(x, a + 1) if a >= 0 else -1 for a in at],
@@ -272,6 +288,45 @@ def test_random_indices(seed: int) -> None:
                     assert fits
                 else:
                     assert fits == all(evaluate(x.condition, values) for x in found)
+
+
+def form(rng: random.Random, i: Any, depth: int) -> Any:
+    """An index of ``i`` and ``n`` with quotients, remainders, minima and maxima."""
+    if depth == 0:
+        return rng.choice([i, i, n, n - 1, rng.randint(-2, 9)])
+    a, b, c = form(rng, i, depth - 1), form(rng, i, rng.randrange(depth)), rng.randint(2, 11)
+    made = rng.choice([
+        lambda: a + b, lambda: a - b, lambda: a * c, lambda: a // c, lambda: a % c, lambda: te.min(a, b),
+        lambda: te.max(a, b), lambda: te.min(a, c), lambda: te.max(a, c), lambda: a * i,
+    ])  # fmt: skip
+    return made()
+
+
+@pytest.mark.parametrize("seed", seeds(30))
+def test_random_forms_of_indices(seed: int) -> None:
+    """What is proved is inside for all sizes, and conditions suffice."""
+    rng = random.Random(seed)
+    for _ in range(40):
+        rows, size = rng.choice([n, rng.randint(1, 9)]), rng.choice([n, rng.randint(1, 12)])
+        x, wanted = te.placeholder((size,), name="X"), []
+
+        def f(i: Any, x: Any = x, wanted: list[Any] = wanted) -> Any:
+            wanted[:] = [i, te.const(0, "int64") + form(rng, i, rng.randint(1, 3))]
+            return x[wanted[1]]
+
+        made = compute((rows,), f)
+        refused, found = False, []
+        try:
+            found = open_accesses([made])
+        except UserError as error:
+            assert error.code == "E209"
+            refused = True
+        for count in (0, 1, 2, 5, 8):
+            limit = count if size is n else size
+            values = [int(evaluate(wanted[1], {wanted[0]: i, n: count})) for i in range(count if rows is n else rows)]
+            fits = all(0 <= v < limit for v in values)
+            if not refused and all(a.condition is not None and evaluate(a.condition, {n: count}) for a in found):
+                assert fits
 
 
 def test_reductions_and_arithmetic_on_conditions_are_refused() -> None:
