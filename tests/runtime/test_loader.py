@@ -84,6 +84,13 @@ def test_unknown_symbols_are_named(compile_c):
         _native.Code(compile_c(source))
 
 
+def test_what_kernels_may_call_is_told():
+    assert all(_native.has_export(name) is True for name in ("weft_parallel_for", "memcpy", "expf", "exp", "roundeven"))
+    assert not any(_native.has_export(name) for name in ("", "no_such_function", "expff", "system"))
+    with pytest.raises(TypeError):
+        _native.has_export(3)
+
+
 def test_only_functions_can_be_called(compile_c):
     code = _native.Code(compile_c(TABLES))
     assert code.has("look_up") and not code.has("shared_counter") and not code.has("table")

@@ -208,6 +208,12 @@ def test_the_error_of_a_chunk_is_returned(code, threads):
     assert code.call("fails", [], [1000, 5000], threads=threads)[0] == 0
 
 
+def test_calls_take_one_thread_unless_told_otherwise(code):
+    noted = np.zeros(99, np.int64)
+    assert code.call("chunks", [noted], [1000, 1])[0] == 0
+    assert noted[:3].tolist() == [1, 0, 1000]
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("count", [0, -1, -(1 << 62)])
 def test_nothing_runs_without_iterations(code, threads, count):
