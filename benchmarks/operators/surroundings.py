@@ -102,7 +102,8 @@ def _before_normalization(made: Made, parts: Parts, x: str) -> Parts | None:
 
 
 def _in_loop(made: Made, parts: Parts, x: str) -> Parts | None:
-    """Each iteration gets the operand plus a number that the loop carries; the results are stacked."""
+    """Each iteration gets the operand plus a number that the loop carries; the results are stacked. The body's own
+    names are longer than those of operands: it would hide an operand of the same name."""
     from onnx import ValueInfoProto, helper
 
     if len(parts.outputs) > 1:
@@ -114,7 +115,7 @@ def _in_loop(made: Made, parts: Parts, x: str) -> Parts | None:
         helper.make_node("Add", ["carried", "tiny"], ["next"]),
         helper.make_node("Identity", ["go"], ["still"]),
     ]
-    takes = [helper.make_tensor_value_info(n, t, []) for n, t in (("i", 7), ("go", 9), ("carried", 1))]
+    takes = [helper.make_tensor_value_info(n, t, []) for n, t in (("iteration", 7), ("go", 9), ("carried", 1))]
     gives = [ValueInfoProto(name=n) for n in ("still", "next", *parts.outputs)]
     graph = helper.make_graph(body, "body", takes, gives)
     parts.weights |= {

@@ -69,6 +69,21 @@ def test_surroundings_are_measured_and_agree(place: str, opened: bool) -> None:
     assert row is not None and not row.problem and {"weft", "onnxruntime"} <= set(row.milliseconds)
 
 
+def test_the_body_of_a_loop_hides_no_operand() -> None:
+    """Indices that MaxUnpool reads were hidden by the number of the iteration."""
+    found = 0
+    for case in (replace(c, place="in a loop") for c in quick()):
+        if (made := case.made()) is None or (built := model(made, case.place)) is None:
+            continue
+        (loop,) = built[0].graph.node
+        body = loop.attribute[0].g
+        own = {i.name for i in body.input} | {o for n in body.node for o in n.output}
+        results = {o for n in made.nodes for o in n.outputs}
+        assert not (own - results) & (set(built[1]) | set(made.weights)), case.name
+        found += 1
+    assert found > len(OPS) / 2
+
+
 def test_wrong_results_and_failures_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measure.differs([np.float32([1, 2])], [np.float32([1, 2.1])], 2e-3)
     assert measure.differs([np.float32([1, np.nan])], [np.float32([1, 2])], 2e-3)
