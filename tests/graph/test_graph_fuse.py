@@ -5,9 +5,10 @@ import pytest
 from toy_operators import add, exp, halves, matmul, mul, neg, relu, reshape, shout, total, transpose
 
 from weft.graph import build, interpret
-from weft.graph.nodes import Call, Function, If, Module, Project, call
+from weft.graph.nodes import Call, Function, If, Loop, Module, Project, Tuple, call
 from weft.graph.passes.fuse import Fuse
 from weft.graph.passes.sink_views import SinkViews
+from weft.graph.types import TupleType
 from weft.graph.visit import free_vars, post_order
 from weft.ir.fusion_kind import FusionKind
 from weft.lowering.graph_to_te import fusion_kind
@@ -45,7 +46,7 @@ def fuse(function, **options):
 def groups(function):
     """The operator names of each kernel, in order."""
     found = []
-    for e in post_order(function, into_functions=False):
+    for e in post_order(function):
         if isinstance(e, Call) and isinstance(e.target, Function) and e.target.is_primitive:
             assert not free_vars(e.target)
             found.append([i.target.name for i in post_order(e.target) if isinstance(i, Call)])
@@ -144,6 +145,82 @@ def test_branches_effects_and_several_results_stay_apart():
     h = call(halves, [call(neg, [x])])
     e = call(add, [Project(h, 0), Project(h, 1)])
     assert groups(fuse(build.function([x], e))) == [["neg", "halves"], ["add"]]
+
+
+def filled(*shape, value=0.0):
+    return call(op("full"), [], {"shape": shape, "value": value})
+
+
+def placed(base, places, x):
+    return call(op("scatter_elements"), [base, places, x], {"axis": 0})
+
+
+def fused_as(function, *args):
+    """The groups, and that the fused function computes the same."""
+    made = Fuse(fusion_kind).run(Module.of(function)).main
+    want, got = interpret.run(function, args), interpret.run(made, args)
+    for w, g in zip(*(x if isinstance(x, tuple) else (x,) for x in (want, got)), strict=True):
+        np.testing.assert_array_equal(g, w)
+    return sorted(groups(made))
+
+
+ROWS = np.arange(8, dtype=np.float32).reshape(2, 4)
+PLACES = np.array([[1, 0, 2, 2], [2, 2, 0, 1]])
+
+
+@pytest.mark.parametrize("which", [True, False])
+def test_fills_are_made_in_the_branches_that_read_them(which):
+    x, places, c = v("x", 2, 4), build.var("places", (2, 4), "int64"), build.var("c", (), "bool")
+    base = filled(3, 4)
+    one, other = placed(base, places, x), placed(base, places, call(op("neg"), [x]))
+    function = build.function([x, places, c], If(c, one, other, base.type))
+    alone = [["full", "scatter_elements"], ["neg"], ["full", "scatter_elements"]]
+    assert fused_as(function, ROWS, PLACES, np.array(which)) == sorted(alone)
+    outside = call(op("add"), [If(c, one, other, base.type), base])
+    assert ["full", "add"] in fused_as(build.function([x, places, c], outside), ROWS, PLACES, np.array(which))
+
+
+def test_fills_are_made_in_loops_of_open_sizes():
+    rows, n, i = build.size("rows"), build.size("n"), build.size("i")
+    x, h = build.var("x", (n, 4)), build.var("h", (n, 4))
+    places = build.var("places", (n, 4), "int64")
+    base = filled(rows, 4)
+    sized = build.var("sized", (rows, 4))
+    added = call(op("add"), [h, call(op("gather"), [placed(base, places, h), call(op("arange"), [], {"stop": n})])])
+    loop = Loop((x,), build.function([h], Tuple((added,))), TupleType((x.type,)), i, 3, 3)
+    found = fused_as(build.function([x, places, sized], Project(loop, 0)), ROWS, PLACES, np.zeros((3, 4), np.float32))
+    assert found == [["arange", "gather", "add"], ["full", "scatter_elements"]]
+
+
+def test_fills_that_are_results_or_have_many_readers_are_made_once():
+    x, c = v("x", 4, 5), build.var("c", (), "bool")
+    base = filled(4, 5, value=2.0)
+    light = call(op("add"), [x, base])
+    chosen = If(c, light, call(op("neg"), [x]), x.type)
+    data = np.ones((4, 5), np.float32)
+    assert ["full"] in fused_as(build.function([x, c], [chosen, base]), data, np.array(True))
+    given = If(c, light, base, x.type)
+    assert ["full"] in fused_as(build.function([x, c], given), data, np.array(False))
+    for count, copied in ((8, True), (9, False)):  # sums are kernels of their own
+        parts = [
+            call(op("reduce_sum"), [call(op("mul"), [call(op("sin"), [x]), base])], {"axes": (n % 2,)})
+            for n in range(count)
+        ]
+        sums = Tuple(tuple(parts))
+        other = Tuple(tuple(call(op("neg"), [p]) for p in parts))
+        found = fused_as(build.function([x, c], If(c, sums, other, sums.type)), data, np.array(True))
+        assert (["full"] in found) != copied
+
+
+def test_what_is_made_of_a_tensor_stays_outside_of_branches():
+    x, c = v("x", 1, 5), build.var("c", (), "bool")
+    wide = call(op("broadcast_to"), [x], {"shape": (4, 5)})
+    both = If(c, call(op("sin"), [wide]), call(op("neg"), [wide]), wide.type)
+    assert fused_as(build.function([x, c], both), np.ones((1, 5), np.float32), np.array(True)) == [
+        ["broadcast_to"],
+        ["neg"],
+        ["sin"],
+    ]
 
 
 def test_a_long_chain_is_quick():

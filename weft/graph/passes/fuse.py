@@ -4,7 +4,8 @@ Contractions, windows and reductions are *anchors*. In a first step each anchor 
 while that is still in registers or caches: from the anchor, the immediate post-dominator is joined with all nodes on
 the way to it as long as they are element-wise (possibly with broadcast operands) and have the anchor's shape. In a
 second step, from the results backwards, a node joins the group of its users if they all are in one group and the kinds
-allow it; a node that joins no group starts a new one.
+allow it; a node that joins no group starts a new one. What is made of no tensor (a fill) joins users in branches and
+loops too.
 
 Groups are convex and have one result: every path from a member stays in the group until the result. So replacing a
 group by one call never makes a cycle. The post-dominator tree is that of Chen et al., "TVM", OSDI 2018, section 3.
@@ -204,8 +205,11 @@ class _Fusion:
             return False
         users = self.users[e]
         groups: list[_Group] = []
+        anywhere = self._is_made(e)
         for u in users:
-            if not isinstance(u, Call) or u not in self.group_of or not same_scope(self.scopes[u], self.scopes[e]):
+            if not isinstance(u, Call) or u not in self.group_of:
+                return False
+            if not (anywhere or same_scope(self.scopes[u], self.scopes[e])):
                 return False
             groups.extend(g for g in self.group_of[u] if g not in groups)
         assert isinstance(e.target, Operator)
@@ -234,12 +238,17 @@ class _Fusion:
         return not self._expensive(e) or all(self._elements(u) <= self._elements(e) for u in users)
 
     @staticmethod
-    def _is_base(e: Call, reader: Call) -> bool:
+    def _is_made(e: Call) -> bool:
+        """Whether ``e`` is made of no tensor, for less than loading it takes: then it is made where it is read, in
+        branches and loops too, though it does not depend on them."""
+        assert isinstance(e.target, Operator)
+        return e.target.cheap and all(map(is_scalar, e.args))
+
+    def _is_base(self, e: Call, reader: Call) -> bool:
         """Whether ``e``, made of no tensor, is what ``reader`` changes elements of, and nothing else to it."""
-        assert isinstance(e.target, Operator) and isinstance(reader.target, Operator)
+        assert isinstance(reader.target, Operator)
         first, others = reader.args[:1], reader.args[1:]
-        made = e.target.cheap and all(map(is_scalar, e.args))
-        return reader.target.changes and made and first == (e,) and e not in others
+        return reader.target.changes and self._is_made(e) and first == (e,) and e not in others
 
     @staticmethod
     def _turns(e: GraphExpr) -> bool:
