@@ -67,3 +67,20 @@ def test_a_power_takes_a_dozen_products(base: str) -> None:
     text = emit_ir(tir_to_kernel(made, target), target)
     assert 0 < len(re.findall(rf"mul <{lanes} x i", text)) <= 12
     assert "x i64>" not in text or base == "int64", "32 bits are enough"
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 4.0, -1.0, 0.5, 1.5, -2.0])
+def test_known_float_exponents(base: str, exponent: float) -> None:
+    """The same numbers as with the exponent in a tensor: toward zero, and whole where the exact power is."""
+    low = 0 if base[0] == "u" else -60
+    a = np.arange(low, 128).astype(base)
+    a = a[a != 0] if exponent < 0 else a
+    with np.errstate(all="ignore"):
+        exact = np.power(a.astype(np.longdouble), np.longdouble(exponent))
+        fits = np.isfinite(exact) & (np.abs(exact) < 2.0 ** (np.dtype(base).itemsize * 8 - 1))
+    x = te.placeholder((len(a),), base, "a")
+    number = te.compute((), lambda: te.const(exponent, "float64"), name="exponent")
+    made = te_to_tir("power", [x], [POW.compute(POW.complete({}), TensorType.of((len(a),), base), x, number)])
+    got = run_program(default_schedule(made, Target("cpu")).program, [a])[0]
+    np.testing.assert_array_equal(got[fits], np.trunc(exact[fits]).astype(base))

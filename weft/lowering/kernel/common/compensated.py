@@ -16,8 +16,16 @@ import math
 from typing import Final
 
 from weft.expr.intrinsics import call, reinterpret
-from weft.expr.nodes import Broadcast, Const, Expr, make, maximum, minimum
-from weft.lowering.kernel.common.function_forms import Function, like, pick, polynomial, powers
+from weft.expr.nodes import Expr, make, maximum, minimum
+from weft.lowering.kernel.common.function_forms import (
+    Function,
+    known_exponent,
+    like,
+    pick,
+    polynomial,
+    powers,
+    short_power,
+)
 from weft.lowering.kernel.common.wide_mathematics import LN2_HIGH, LN2_LOW, ROUND, exp_of_parts, mantissa, parts
 from weft.support.dtypes import FLOAT64, INT64
 
@@ -179,9 +187,11 @@ def _log(x: Expr) -> tuple[Expr, Expr]:
 
 def pow(x: Expr, y: Expr) -> Expr:
     """x^y with all the special cases of IEEE 754 pow. At most 2 ulp."""
-    exponent = y.value if isinstance(y, Broadcast) else y
-    if isinstance(exponent, Const) and exponent.value in (1.0, 2.0):
-        return x if exponent.value == 1.0 else x * x
+    known = short_power(x, y)
+    if known is not None:
+        return known
+    if known_exponent(y) == 3.0:
+        return x * x * x
     value, lost = _log(call("abs", x))
     power = value * y
     inside = make("and", make("lt", power, _LARGEST_POWER), make("gt", power, _SMALLEST_POWER))

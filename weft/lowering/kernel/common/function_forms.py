@@ -131,6 +131,28 @@ def acosh(x: Expr, log1p: Function, logarithm_from: float) -> Expr:
     return pick(make("lt", x, 1.0), like(math.nan, x), made)
 
 
+def known_exponent(y: Expr) -> float | None:
+    """The number that ``y`` is in all lanes, or None."""
+    one = y.value if isinstance(y, Broadcast) else y
+    return float(one.value) if isinstance(one, Const) else None
+
+
+def short_power(x: Expr, y: Expr) -> Expr | None:
+    """x^y correctly rounded, for exponents that need one operation and no table of special cases; None for others."""
+    exponent = known_exponent(y)
+    if exponent == 0.0:
+        return like(1.0, x)
+    if exponent == 1.0:
+        return x
+    if exponent == 2.0:
+        return x * x
+    if exponent == -1.0:
+        return 1.0 / x
+    if exponent == 0.5:  # the powers of the negative infinity and zero are positive, their roots are not
+        return pick(make("eq", x, -math.inf), like(math.inf, x), call("sqrt", x + 0.0))
+    return None
+
+
 def powers(x: Expr, y: Expr, value: Expr, negative: Expr) -> Expr:
     """x^y with all the special cases of IEEE 754 pow, where ``value`` is |x|^y and ``negative`` says whether the sign
     of ``x`` is set."""

@@ -14,9 +14,18 @@ import math
 from typing import Final
 
 from weft.expr.intrinsics import call, reinterpret
-from weft.expr.nodes import Broadcast, Cast, Const, Expr, make, maximum, minimum
+from weft.expr.nodes import Cast, Expr, make, maximum, minimum
 from weft.lowering.kernel.common import function_forms as forms
-from weft.lowering.kernel.common.function_forms import like, log_edges, pick, polynomial, powers, unless_zero
+from weft.lowering.kernel.common.function_forms import (
+    known_exponent,
+    like,
+    log_edges,
+    pick,
+    polynomial,
+    powers,
+    short_power,
+    unless_zero,
+)
 from weft.support.dtypes import FLOAT32, FLOAT64, INT32, INT64
 
 _LN2_HIGH: Final = 0.693359375
@@ -247,9 +256,13 @@ def _exp2_wide(x: Expr) -> Expr:
 
 def pow(x: Expr, y: Expr) -> Expr:
     """x^y with all the special cases of IEEE 754 pow, computed in float64. At most 1 ulp."""
-    exponent = y.value if isinstance(y, Broadcast) else y
-    if isinstance(exponent, Const) and exponent.value in (1.0, 2.0):
-        return x if exponent.value == 1.0 else x * x
+    known = short_power(x, y)
+    if known is not None:
+        return known
+    if known_exponent(y) in (3.0, 4.0):
+        wide = Cast(x, FLOAT64)
+        square = wide * wide  # exact
+        return Cast(square * (wide if known_exponent(y) == 3.0 else square), FLOAT32)
     size = call("abs", x)
     value: Expr = Cast(_exp2_wide(_log2_wide(size) * Cast(y, FLOAT64)), FLOAT32)
     return powers(x, y, value, make("lt", reinterpret(x, INT32), 0))
