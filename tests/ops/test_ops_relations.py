@@ -16,6 +16,7 @@ def t(*shape, dtype="float32"):
 
 
 I64 = "int64"
+BLOCKS = {"data_layout": "NCHW4c", "out_layout": "NCHW4c"}
 ERRORS = [
     ("relu", [t(2), t(2)], {}, "T016", "relu: takes 1 operands, not 2"),
     ("add", [t(2, 3), t(2, 4)], {}, "T013", "add: shapes do not broadcast: sizes 3 and 4 in dimension 1"),
@@ -29,6 +30,16 @@ ERRORS = [
     ("conv", [t(1, 3, 8, 8), t(4, 2, 3, 3)], {}, "T013", None),
     ("conv", [t(1, 3, 2, 2), t(4, 3, 5, 5)], {}, "T013", None),
     ("conv", [t(3, 8), t(4, 3)], {}, "T012", None),
+    ("conv", [t(1, 2, 4, 4, 4), t(1, 2, 1, 1, 3, 4)], BLOCKS | {"kernel_layout": "OIHW3i4o"}, "T013", None),
+    ("conv", [t(1, 2, 4, 4, 4), t(1, 2, 1, 1, 2, 4)], BLOCKS | {"kernel_layout": "OIHW2i4o"}, "T013", None),
+    ("conv", [t(1, 2, 4, 4, 4), t(1, 5, 1, 1, 2, 4)], BLOCKS | {"kernel_layout": "OIHW2i4o"}, "T013", None),
+    (
+        "conv",
+        [t(1, 2, 4, 4, 4), t(2, 2, 1, 1, 2, 4)],
+        BLOCKS | {"kernel_layout": "OIHW2i4o", "groups": 2},
+        "T013",
+        None,
+    ),
     ("conv_transpose", [t(1, 3, 8, 8), t(4, 2, 3, 3)], {}, "T013", None),
     ("max_pool", [t(1, 3, 2, 2)], {"kernel": (3, 3)}, "T013", None),
     ("max_pool", [t(1, 3, 4, 4)], {"kernel": (0, 3)}, "T015", None),

@@ -31,6 +31,10 @@ MIN_ROW_PIXELS = 32
 """Pixels of a row from which on vectors along rows pay."""
 MIN_IMAGE_PIXELS = 16
 """Pixels of an image from which on vectors over all pixels pay."""
+MIN_INPUT_BLOCK = 4
+"""Smallest block of a kernel's input channels: a loop over fewer of them costs more than its padding."""
+MIN_PADDED_SHARE = 1.05
+"""By how much products with padding must exceed those of smaller blocks."""
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 VOLUME = 3
 """Spatial dimensions of a volume: slices of lines of points."""
@@ -125,9 +129,9 @@ def _check_channels(attrs: Attrs, data: TensorType, kernel: TensorType, block: i
         if "O" not in blocks and isinstance(kernel.shape[0], int) and kernel.shape[0] % groups:
             rel.fail("conv", f"{kernel.shape[0]} output channels do not split into {groups} groups", "T013")
     elif "I" in blocks:
-        if blocks["I"] != block:
+        if block % blocks["I"] or (groups > 1 and block != blocks["I"]):
             rel.fail("conv", f"channel blocks of {block} in the data and {blocks['I']} in the kernel", "T013")
-        wanted = rel.multiply((kernel.shape[1], groups))
+        wanted = rel.ceil_divide(rel.multiply((kernel.shape[1], groups)), block // blocks["I"])
         rel.join_dim("conv", data.shape[1], wanted, f"the channel blocks of data {data} and kernel {kernel}")
     else:  # depthwise: the lane is the channel
         if groups == 1 or kernel.shape[1] != 1 or blocks.get("O") != block:
@@ -150,6 +154,8 @@ def _conv_compute(attrs: Attrs, out: TensorType, data: te.Tensor, kernel: te.Ten
     blocks = [b for letter, b in kernel_layout.dims if letter == "I" and b is not None]
     inner = [te.reduce_axis((0, b), name="ici") for b in blocks]
     depthwise = "C" in data_layout.blocks and not inner
+    part = kernel_layout.blocks.get("I", 1)
+    parts = data_layout.blocks["C"] // part if inner else 1
     per_group = kernel.shape[0] // attrs.groups
 
     def element(batch: Expr, oc: Expr, *rest: Expr) -> Expr:
@@ -160,7 +166,10 @@ def _conv_compute(attrs: Attrs, out: TensorType, data: te.Tensor, kernel: te.Ten
             product = te.cast(data[(batch, oc, *at, *lane)], wide) * te.cast(kernel[(oc, 0, *taps, *lane)], wide)
             return te.sum(product, axis=window)
         c = channels.var if attrs.groups == 1 else (oc // per_group) * kernel.shape[1] + channels.var
-        value = te.cast(data[(batch, c, *at, *_joined(inner))], wide)
+        place = _joined(inner)
+        if parts > 1:  # a block of the data is several of the kernel's
+            c, place = c // parts, (c % parts * part + place[0],)
+        value = te.cast(data[(batch, c, *at, *place)], wide)
         places = {("I", k): axis.var for k, axis in enumerate(inner)} | {("O", k): v for k, v in enumerate(lane)}
         weight = te.cast(kernel[(oc, channels.var, *taps, *_block_indices(kernel_layout, places))], wide)
         return te.sum(
@@ -227,6 +236,8 @@ def _conv_reference(attrs: Attrs, data: Array, kernel: Array) -> Array:
     data, kernel = unpack(data, texts[0], plain[0]), unpack(kernel, texts[1], plain[1])
     groups = data.shape[1] if blocked and "I" not in parse_layout(texts[1]).blocks else attrs.groups
     wide = np.float64 if dtype.is_float else np.int64
+    if blocked and groups == 1:
+        data = data[:, : kernel.shape[1]]  # what the kernel has no blocks for is padding
     out = _plain_conv(data.astype(wide), kernel.astype(wide), attrs, n, groups)
     return pack(out.astype(dtype.numpy), plain[0], texts[2])
 
@@ -300,6 +311,7 @@ def _conv_layout(
 
     for size in (block, tile) if tile else (block,):
         around = _around(types, size)
+        part = size if layouts.groups(types, size, "i") else _input_block(inputs, size)
         tiled = size == tile and layouts.are_pairs(types)
         cost = _tiled_cost(rates, result.shape[-1]) if tiled else layouts.packed_cost(types, rates, tile)
         each = work * cost
@@ -312,7 +324,8 @@ def _conv_layout(
                 packed(f"{x}{few}c", f"{w}{size}o{few}i", c, each * whole_outputs * _filled(inputs, few))
             elif inputs < block:
                 packed(x, f"{w}{size}o", c, work * whole_outputs * layouts.packed_cost(types, rates))
-            packed(c, f"{w}{around}", c, each * whole_outputs * _filled(inputs, size))
+            few_padded = f"{w}{part}i{size}o" if part < size else f"{w}{around}"
+            packed(c, few_padded, c, each * whole_outputs * _filled(inputs, part))
         elif inputs % size == 0 and (outputs // attrs.groups) % size == 0:
             packed(c, f"{w}{around}", c, each)
     return choices
@@ -326,6 +339,14 @@ def _tiled_cost(rates: Rates, rows: Dim) -> float:
 def _filled(channels: int, block: int) -> float:
     """By how much blocks of channels exceed the channels."""
     return -(-channels // block) * block / max(channels, 1)
+
+
+def _input_block(inputs: int, block: int) -> int:
+    """The block of the kernel's input channels for data in blocks of ``block``. Channels that fill up the last block of
+    the data would be multiplied too, so the kernel has smaller blocks if these hold fewer channels of padding."""
+    sizes = [n for n in range(block, MIN_INPUT_BLOCK - 1, -1) if block % n == 0]
+    least = min(sizes, key=lambda n: _filled(inputs, n), default=block)
+    return least if _filled(inputs, block) >= MIN_PADDED_SHARE * _filled(inputs, least) else block
 
 
 def _around(types: tuple[TensorType, ...], block: int) -> str:
@@ -353,6 +374,8 @@ def _f(*shape: int, dtype: str = "float32") -> tuple[tuple[int, ...], str]:
 
 
 _BLOCKED = {"data_layout": "NCHW4c", "kernel_layout": "OIHW4i4o", "out_layout": "NCHW4c"}
+_PARTS = {"data_layout": "NCHW4c", "kernel_layout": "OIHW2i4o", "out_layout": "NCHW4c"}
+_VOLUME_PARTS = {"data_layout": "NCDHW4c", "kernel_layout": "OIDHW2i4o", "out_layout": "NCDHW4c"}
 _PAIRED = {"data_layout": "NCHW4c", "kernel_layout": "OIHW2i4o2i", "out_layout": "NCHW4c"}
 _FIRST = {"kernel_layout": "OIHW4o", "out_layout": "NCHW4c"}
 _UNEVEN = {"pads": (2, 0, 1, 0, 1, 0), "strides": (1, 2, 1), "dilations": (1, 2, 1)}
@@ -364,7 +387,12 @@ CONV = OpDef(
         *WINDOW,
         Attribute("groups", 1, "number of groups of channels that do not mix"),
         Attribute("data_layout", None, "None for N, C, spatial; or with blocked channels, such as NCHW16c"),
-        Attribute("kernel_layout", None, "None for O, I, spatial; OIHW16i16o; OIHW16o (plain data, or depthwise)"),
+        Attribute(
+            "kernel_layout",
+            None,
+            "None for O, I, spatial; OIHW16i16o; OIHW8i16o (parts of the blocks of the data); OIHW16o (plain data, or "
+            "depthwise)",
+        ),
         Attribute("out_layout", None, "None for N, C, spatial; or with blocked channels"),
         Attribute("out_dtype", None, "the dtype of result and sums; None means the operands' (half: sums in float32)"),
     ),
@@ -384,6 +412,9 @@ CONV = OpDef(
         Case((_f(1, 4, 2, 6, 3), _f(4, 2, 3, 2, 2)), {**_UNEVEN, "groups": 2}),
         Case((_f(1, 1, 1, 2, 3), _f(2, 1, 2, 2, 2)), {"pads": (3, 0, 0, 0, 4, 1)}),
         Case((_f(1, 2, 5, 5, 4), _f(2, 2, 3, 3, 4, 4)), {**_BLOCKED, "pads": (1, 1, 1, 1)}, atol=1e-5),
+        Case((_f(1, 2, 5, 5, 4), _f(2, 3, 3, 3, 2, 4)), {**_PARTS, "pads": (1, 1, 1, 1)}, atol=1e-5),
+        Case((_f(2, 1, 5, 5, 4), _f(1, 1, 1, 1, 2, 4)), {**_PARTS, "strides": (2, 2)}, atol=1e-5),
+        Case((_f(1, 2, 3, 4, 5, 4), _f(1, 3, 3, 3, 3, 2, 4)), {**_VOLUME_PARTS, "pads": (1,) * 6}, atol=1e-5),
         Case((_f(1, 2, 5, 5, 4), _f(2, 1, 3, 3, 4, 4)), {**_BLOCKED, "groups": 2, "strides": (2, 2)}, atol=1e-5),
         Case((_f(1, 2, 5, 5, 4), _f(2, 2, 3, 3, 2, 4, 2)), {**_PAIRED, "pads": (1, 1, 1, 1)}, atol=1e-5),
         Case(

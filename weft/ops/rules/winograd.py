@@ -11,6 +11,8 @@ from weft.graph.nodes import Call, Constant, GraphExpr, Module, call
 from weft.graph.pattern import GraphMatch, GraphRule, anything, constant, op
 from weft.graph.types import TensorType
 from weft.graph.visit import post_order
+from weft.ops.elementwise import Array
+from weft.ops.packing import pack, unpack
 from weft.ops.rules.parts import CONV, attrs_of
 from weft.ops.winograd import WINOGRAD_CONV, filtering, span, tiles, transform_weights
 
@@ -27,8 +29,8 @@ def winograd_rules(
         tile = best_tile(m.x.tensor, m.root.tensor, allowed, rates) if said is None else said
         if not tile:
             return None
-        weights = Constant(transform_weights(m.w.data, tile), m.w.origin)
-        return call(WINOGRAD_CONV, [m.x, weights], {"pads": tuple(attrs_of(m, "conv").pads)})
+        weights = transform_weights(_in_blocks(m.w.data, int(m.x.tensor.shape[4])), tile)
+        return call(WINOGRAD_CONV, [m.x, Constant(weights, m.w.origin)], {"pads": tuple(attrs_of(m, "conv").pads)})
 
     return (GraphRule("winograd", op(CONV, anything("x"), constant("w"), name="conv"), transformed, when=_fits),)
 
@@ -63,12 +65,22 @@ def _fits(m: GraphMatch) -> bool:
     )
 
 
+def _in_blocks(kernel: Array, block: int) -> Array:
+    """``kernel``, ``[O, I, 3, 3, i, o]``, with blocks of ``block`` input channels."""
+    own, lanes = kernel.shape[4:]
+    if own == block:
+        return kernel
+    return pack(unpack(kernel, f"OIHW{own}i{lanes}o", "OIHW"), "OIHW", f"OIHW{block}i{lanes}o")
+
+
 def best_tile(data: TensorType, result: TensorType, allowed: Sequence[int], rates: Rates = REFERENCE) -> int | None:
     """The tile of the cheapest form of a convolution from ``data`` to ``result``, both in channel blocks of known
-    sizes; None if that is the direct form."""
+    sizes; None if that is the direct form. Channels that fill up the last block count in both forms: a direct form that
+    leaves them out gains less than its share of the products."""
     costs = {tile: winograd_cost(data, result, tile, rates) for tile in allowed}
     best = min(costs, key=lambda tile: costs[tile], default=None)
-    return best if best is not None and costs[best] < MAX_TIME_SHARE * direct_cost(data, result, rates) else None
+    direct = direct_cost(data, result, rates)
+    return best if best is not None and costs[best] < MAX_TIME_SHARE * direct else None
 
 
 def _channels(picture: TensorType) -> int:
