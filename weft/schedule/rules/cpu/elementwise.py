@@ -221,7 +221,10 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     s.reorder(*around, *inside)
     s.unroll(copies)
     s.vectorize(last)
-    context.parallelize(context.fuse(around), work)
+    groups = context.fuse(around)
+    context.parallelize(groups, work)
+    if adjacent:  # processors fetch the second lines of stores across two lines one after the other
+        s.prefetch(groups, view.output.buffer.name, 1, within=adjacent[0])
     return True
 
 
