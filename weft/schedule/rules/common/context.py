@@ -13,7 +13,7 @@ from weft.schedule.primitives.sampling import locations
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.menus import VECTORS_AT_A_TIME, near
-from weft.schedule.rules.common.work import pieces_of, worth_parallel
+from weft.schedule.rules.common.work import bytes_of, pieces_of, worth_parallel
 from weft.schedule.schedule import Schedule
 from weft.target import Target
 from weft.tir.nodes import Block, Buffer, For
@@ -111,19 +111,22 @@ class Context:
             self.vectorize(loops[-1], lanes)
         self.done.add(ref.name)
 
-    def stream_large(self, ref: BlockRef, in_order: int) -> None:
-        """Write a result with stores that bypass the caches, if the caches cannot hold it. Its lines are then not read
-        before they are written, and cached data is not evicted. The innermost ``in_order`` axes must cover whole cache
-        lines, because writing part of a line costs more than reading the line first."""
-        caches = self.target.cpu
+    def stream_large(self, ref: BlockRef, in_order: int) -> bool:
+        """Write a result with stores that bypass the caches, if the caches cannot hold it and what it is computed from:
+        its beginning would be evicted before the end is written. Its lines are then not read before they are written.
+        The innermost ``in_order`` axes must cover whole cache lines, because writing part of a line costs more than
+        reading the line first. Returns whether it does so."""
+        caches, view = self.target.cpu, self.view(ref)
         last = caches.l3 or caches.l2
-        axes, nbytes = self.view(ref).spatial, self.view(ref).output.buffer.dtype.nbytes
-        for n, axis in enumerate(reversed(axes)):
-            if n == in_order and nbytes % CACHE_LINE_BYTES:
-                return
-            nbytes *= static_extent(axis) or 0
-        if last and nbytes > last and self.is_output(ref):
-            self.schedule.stream(ref)
+        width, elements = view.output.buffer.dtype.nbytes, 1
+        for n, axis in enumerate(reversed(view.spatial)):
+            if n == in_order and elements * width % CACHE_LINE_BYTES:
+                return False
+            elements *= static_extent(axis) or 0
+        if not (last and elements and bytes_of(view, elements) > last and self.is_output(ref)):
+            return False
+        self.schedule.stream(ref)
+        return True
 
     # -- decisions: each default is recorded as a sampling instruction, for which search may decide otherwise -------
 

@@ -22,7 +22,7 @@ from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.inlining import MAX_REPEATED_OPERATIONS
 from weft.schedule.rules.common.menus import divisors, near
 from weft.schedule.rules.common.runs import contiguous_suffix, repeats_of
-from weft.schedule.rules.common.work import cost_of, exceeds_l2, work_of
+from weft.schedule.rules.common.work import CALL_OPERATIONS, cost_of, exceeds_l2, work_of
 from weft.support.dtypes import FLOAT64
 
 VECTORS_IN_FLIGHT = 2
@@ -48,6 +48,11 @@ ADJACENT_TILES = 8
 each of many rows is read from as many pages, whose translations are evicted before the next line is read. Of open sizes
 the rows of the result must be short: they would be written in as many pages."""
 
+FETCHED_BYTES = 2048
+"""Bytes of an operand by which prefetches are ahead of a value of many operations, at least an iteration."""
+MAX_FETCHED_BYTES = 1 << 14
+"""Limit on the bytes of an operand that an iteration reads, where a later one is prefetched."""
+
 
 def schedule_elementwise(context: Context, block: BlockRef) -> bool:
     """Schedule an injective block alone; False if the block is not injective."""
@@ -66,7 +71,7 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
     repeats = repeats_of(view, lanes)
     if repeats > 1 and len(loops) == len(view.spatial):
         loops[-1:] = s.split(loops[-1], factors=(repeats, None))
-    context.stream_large(block, max(1, flat))
+    streamed = context.stream_large(block, max(1, flat))
     inner = context.fuse(loops[len(loops) - flat :]) if flat > 1 else loops[-1]
     outer = loops[: len(loops) - max(1, flat)]
     work = work_of(view)
@@ -82,9 +87,27 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
         outer = context.order(outer)
         if len(outer) > 1:
             s.reorder(*outer)
-        context.parallelize(context.fuse(outer), work)
+        rows = context.fuse(outer)
+        context.parallelize(rows, work)
+        if streamed and sum(cost_of(x.value) for x in view.stores) >= CALL_OPERATIONS:
+            _prefetch_operands(context, block, rows)
     context.done.add(block.name)
     return True
+
+
+def _prefetch_operands(context: Context, block: BlockRef, rows: LoopRef) -> None:
+    """Prefetch the large operands of a value of many operations, that a later iteration of ``rows`` reads: few such
+    values are computed at once, so few of their lines are on their way, and stores that bypass the caches take the
+    buffers that lines arrive in."""
+    loops = context.schedule.get_loops(block)
+    inside = loops[loops.index(rows) + 1 :]
+    count = math.prod(context.extent(x) or 0 for x in inside)
+    if not count or len(inside) < 2:
+        return
+    for buffer in dict.fromkeys(a.buffer for a in context.view(block).loads):
+        nbytes = count * buffer.dtype.nbytes
+        if exceeds_l2(context.target, buffer) and nbytes <= MAX_FETCHED_BYTES:
+            context.schedule.prefetch(rows, buffer.name, max(1, FETCHED_BYTES // nbytes), within=inside[0])
 
 
 def _for_roots(context: Context, view: View, inner: LoopRef, lanes: int) -> int:
