@@ -9,17 +9,20 @@ import pytest
 
 from weft import te
 from weft.expr.evaluate import evaluate
-from weft.expr.nodes import Call, Load, Var
+from weft.expr.nodes import Call, Const, Load, Var
+from weft.ir.frozen import FrozenMap
+from weft.lowering.kernel.cpu.prefetch import insert_prefetches
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.schedule.rules.cpu import default_schedule
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
+from weft.support.dtypes import FLOAT32
 from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.tir.interpret import run
-from weft.tir.nodes import Evaluate, For, If, Let, Program, Stmt
-from weft.tir.visit import children, loops_around, walk
+from weft.tir.nodes import Buffer, Evaluate, For, If, Let, Program, Stmt, Store
+from weft.tir.visit import children, loops_around, postorder, walk
 
 ZEN = Target("zen4")
 
@@ -209,3 +212,33 @@ def test_distances_in_other_units() -> None:
     for wrong in ({"unit": "rows", "within": j}, {"unit": "bytes"}):
         with pytest.raises(ScheduleError, match="S004"):
             s.prefetch(i, "A", 4096, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("along_rows", [True, False])
+def test_addresses_that_depend_on_data_are_not_asked_for(along_rows: bool) -> None:
+    """The rest of the last tile is past the end of the rows' numbers, which the kernel would really read."""
+    table, ids = te.placeholder((50, 64), name="A"), te.placeholder((21, 64)[: 2 - along_rows], "int64", name="ids")
+    at = (lambda i, j: ids[i]) if along_rows else (lambda i, j: ids[i, j])
+    s = Schedule(te_to_tir("rows", [table, ids], [te.compute((21, 64), lambda i, j: table[at(i, j), j], name="B")]))
+    i, j = s.get_loops("B")
+    tile, _ = s.split(i, factors=(None, 4))
+    for name in ("A", "ids", "B"):
+        s.prefetch(tile, name, 1, within=j)
+    wishes = [e.value.args[0] for e in walk(tir_to_kernel(s.program, ZEN).body) if isinstance(e, Evaluate)]  # type: ignore[attr-defined]
+    assert {e.source.name for e in wishes} == {"ids", "B"}
+    assert not any(isinstance(x, Load) for e in wishes for x in postorder(*e.indices))
+
+
+def test_names_that_are_bound_later_are_what_they_stand_for() -> None:
+    """The address of what is read is a named value, which the prefetch comes before."""
+    a, b = Buffer("A", (Const(64),), FLOAT32), Buffer("B", (Const(64),), FLOAT32)
+    i, j, place = Var("i"), Var("j"), Var("place")
+    inner = For(
+        *(j, Const(0), Const(4)),
+        Let(place, i * 4 + j, Store(b, (place,), Load(a, (place,)))),
+        annotations=FrozenMap({"prefetch_share": ("A",)}),
+    )
+    outer = For(i, Const(0), Const(16), inner, annotations=FrozenMap({"prefetch_shares": (("A", 2),)}))
+    found = insert_prefetches(Program("named", (a, b), outer))
+    (wish,) = (e.value.args[0] for e in walk(found.body) if isinstance(e, Evaluate))  # type: ignore[attr-defined]
+    assert [evaluate(wish.indices[0], {i: n, j: 3}) for n in (0, 13, 14)] == [11, 63, 63]

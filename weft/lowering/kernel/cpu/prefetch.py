@@ -14,7 +14,7 @@ from weft.expr.nodes import Call, Const, Expr, Load, Var, index, minimum, select
 from weft.expr.visit import occurs
 from weft.support.dtypes import INT32
 from weft.tir.nodes import Evaluate, For, Let, Program, Stmt, Store, seq
-from weft.tir.visit import children, expressions, loops_around, postorder, substitution, transform, walk
+from weft.tir.visit import ExprMap, children, expressions, loops_around, postorder, substitution, transform, walk
 
 MAX_UNROLLED_PLACES = 64
 """Limit on the iterations of unrolled loops with a prefetch each. For more iterations, only the first has one."""
@@ -58,7 +58,8 @@ def _in_shares(loop: For, buffer: str, distance: int, in_bytes: bool) -> Stmt:
     """The body of ``loop``, where the inner loops marked for ``buffer`` prefetch what is read first ``distance``
     iterations (or bytes) later. That is the first load inside the marked loop, else (for data that is copied before it
     is used) the first load of the body."""
-    anywhere = _first_read(loop.body, buffer, [])
+    bound = _bound(loop.body)
+    anywhere = _first_read(loop.body, buffer, [], bound)
     if anywhere is None:
         return loop.body
     ahead = _iterations(anywhere[0], loop, distance) if in_bytes else index(distance)
@@ -67,7 +68,7 @@ def _in_shares(loop: For, buffer: str, distance: int, in_bytes: bool) -> Stmt:
     for s in walk(loop.body):
         if isinstance(s, For) and buffer in s.annotations.get("prefetch_share", ()):
             loops = [*loops_around(loop.body, s), s]
-            load, around = _first_read(s.body, buffer, loops) or anywhere
+            load, around = _first_read(s.body, buffer, loops, bound) or anywhere
             asked = [substitution({loop.var: later, **at})(load) for at in _share(load, around, loops)]
             marked[s] = replace(s, body=seq(*(_asked(e, "prefetch_l2") for e in asked), s.body))
     return transform(loop.body, marked.get)
@@ -85,18 +86,30 @@ def _iterations(load: Load, loop: For, nbytes: int) -> Expr:
     return found
 
 
-def _first_read(body: Stmt, buffer: str, outside: list[For]) -> tuple[Load, list[For]] | None:
+def _bound(body: Stmt) -> ExprMap:
+    """The substitution of what the names in ``body`` stand for: a prefetch may come before they are bound."""
+    values: dict[Var, Expr] = {}
+    for s in walk(body):
+        if isinstance(s, Let):
+            values[s.var] = substitution(values)(s.value)
+    return substitution(values)
+
+
+def _first_read(body: Stmt, buffer: str, outside: list[For], bound: ExprMap) -> tuple[Load, list[For]] | None:
     """The first load of ``buffer`` in ``body``, or what the first store there writes, and those of the loops around it,
-    from ``outside`` on, along which it moves."""
+    from ``outside`` on, along which it moves. Addresses that depend on data do not count: reading that data ahead could
+    be past its end."""
     for s in walk(body):
         if isinstance(s, Evaluate):
             continue
         found = [e for e in postorder(*expressions(s)) if isinstance(e, Load) and e.source.name == buffer]
         if isinstance(s, Store) and s.buffer.name == buffer:
             found.append(Load(s.buffer, s.indices))
-        for e in found[:1]:
-            around = [*outside, *loops_around(body, s)]
-            return Load(e.source, e.indices), [v for v in around if any(occurs(v.var, i) for i in e.indices)]
+        for e in found:
+            plain = Load(e.source, tuple(map(bound, e.indices)))
+            if _is_known(plain):
+                around = [*outside, *loops_around(body, s)]
+                return plain, [v for v in around if any(occurs(v.var, i) for i in plain.indices)]
     return None
 
 
