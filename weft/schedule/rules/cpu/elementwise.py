@@ -45,8 +45,7 @@ INTERLEAVED_ROWS = (2, 4)
 """Numbers of rows of which a group has an element each."""
 ADJACENT_TILES = 8
 """Tiles transposed one after the other along the axis on which the operand is contiguous, if it is in memory: a line of
-each of many rows is read from as many pages, whose translations are evicted before the next line is read. Of open sizes
-the rows of the result must be short: they would be written in as many pages."""
+each of many rows is read from as many pages, whose translations are evicted before the next line is read."""
 
 FETCHED_BYTES = 2048
 """Bytes of an operand by which prefetches are ahead of a value of many operations, at least an iteration."""
@@ -225,10 +224,8 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     moving = context.fuse(loops[first : across + 1])
     menu = divisors(extent, MAX_TRANSPOSED_ROWS) if extent else (tile,)
     several = whole[-1] is None or whole[-1] > lanes
-    far = not in_parts and (several or joined > across + 1) and _writes_far_lines(context, view, lanes)
-    apart = view.stride(view.output, axes[across])
-    near = apart is not None and apart * view.output.buffer.dtype.nbytes < PAGE_BYTES
-    if far and near and not extent:  # at once: a second split would ask in each tile whether it is there
+    follow = not in_parts and (several or joined > across + 1) and _may_follow(context, view, axes[across], lanes)
+    if follow and not extent:  # at once: a second split would ask in each tile whether it is there
         factors: tuple[int | None, ...] = (None, ADJACENT_TILES, tile)
     else:
         factors = (None, context.choose(menu, tile))
@@ -238,7 +235,7 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     if several:
         more, last = s.split(last, factors=(None, lanes))
         around.append(more)
-    if far and extent and (tiles_across := context.extent(outside)):
+    if follow and extent and (tiles_across := context.extent(outside)):
         around[first], *adjacent = s.split(outside, factors=(None, max(divisors(tiles_across, ADJACENT_TILES))))
     inside = [*adjacent, copies, last]
     s.reorder(*around, *inside)
@@ -251,11 +248,20 @@ def _transposed(context: Context, block: BlockRef, loops: list[LoopRef], lanes: 
     return True
 
 
-def _writes_far_lines(context: Context, view: View, lanes: int) -> bool:
-    """Whether vectors are whole cache lines, and the result is, or may be, too large for the second-level cache. Lines
-    that are written in parts, with much in between, would be evicted before they are complete."""
-    buffer = view.output.buffer
-    return lanes * buffer.dtype.nbytes >= CACHE_LINE_BYTES and exceeds_l2(context.target, buffer)
+def _may_follow(context: Context, view: View, along: IterVar, lanes: int) -> bool:
+    """Whether tiles follow each other along the axis on which the operand is contiguous. They do if the result is, or
+    may be, too large for the second-level cache, and vectors are whole cache lines. Lines that are written in parts,
+    with much in between, leave the first cache before they are complete. That only costs less than lines that are read
+    in parts if these are pages apart, or if a row of the result is no longer than a line."""
+    result = view.output
+    if not exceeds_l2(context.target, result.buffer):
+        return False
+    nbytes = result.buffer.dtype.nbytes
+    row = view.stride(result, along)
+    if lanes * nbytes >= CACHE_LINE_BYTES or (row is not None and row * nbytes <= CACHE_LINE_BYTES):
+        return True
+    moving = [a for a in view.loads if view.stride(a, along) == 1]
+    return any(abs(view.stride(a, view.spatial[-1]) or 0) * a.buffer.dtype.nbytes >= PAGE_BYTES for a in moving)
 
 
 def _ends_within_lines(pixels: int, line: int, lanes: int) -> bool:
