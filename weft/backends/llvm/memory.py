@@ -20,6 +20,8 @@ from weft.tir.nodes import Buffer, Store
 
 Value = Callable[[LlvmFunction, Expr], str]
 
+REGISTER_BYTES = {"avx512f": 64, "avx": 32, "sse": 16}
+"""Bytes of the widest register, by the feature that brings it, the widest first."""
 MASKED_PAIRS = frozenset({"avx512bw", "avx512vl"})
 """Features with which two masked loads and a shuffle are faster than a masked gather of every second element."""
 
@@ -217,6 +219,7 @@ def store(f: LlvmFunction, s: Store, value: Value) -> None:
     elif isinstance(at, Ramp) and isinstance(at.stride, Const) and at.stride.value == 1:
         address = pointer(f, buffer, at.base, value)
         if mask is None and buffer.name in f.streamed and n * dtype.nbytes % STREAM_BYTES == 0:
+            operand = _apart(f, operand, ty, n * dtype.nbytes) if dtype.nbytes < 4 or not dtype.is_float else operand
             _stream(f, operand, address, ty, n * dtype.nbytes, align)
         elif mask is None:
             f.do(f"store {ty} {operand}, ptr {address}, align {align}")
@@ -274,6 +277,19 @@ def _stream(f: LlvmFunction, operand: str, address: str, ty: str, nbytes: int, a
     f.do(f"store {ty} {operand}, ptr {address}, align {align}")
     f.jump(f"streamed.{n}")
     f.start(f"streamed.{n}")
+
+
+def _apart(f: LlvmFunction, operand: str, ty: str, nbytes: int) -> str:
+    """``operand``, but the instruction that stores it cannot also compute it.
+
+    LLVM (22.1) makes one instruction of a number that is narrowed and then stored, and forgets that the store was
+    non-temporal. Ordinary stores between non-temporal ones to the same line are many times slower than either.
+    """
+    if nbytes > next((n for name, n in REGISTER_BYTES.items() if name in f.features), 0):
+        return operand
+    words = f"<{nbytes // 4} x float>"
+    whole = f.op(f"bitcast {ty} {operand} to {words}")
+    return f.op(f'bitcast {words} {f.op(f"""call {words} asm "", "=v,0"({words} {whole})""")} to {ty}')
 
 
 def _aligned(f: LlvmFunction, place: str, nbytes: int) -> str:
