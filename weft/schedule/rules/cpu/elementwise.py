@@ -49,8 +49,9 @@ each of many rows is read from as many pages, whose translations are evicted bef
 
 FETCHED_BYTES = 2048
 """Bytes of an operand by which prefetches are ahead of a value of many operations, at least an iteration."""
-MAX_FETCHED_BYTES = 1 << 14
-"""Limit on the bytes of an operand that an iteration reads, where a later one is prefetched."""
+ITERATIONS_IN_L2 = 8
+"""Fewest iterations of which the second-level cache must hold the bytes that each reads of an operand, where a later
+one is prefetched."""
 
 
 def schedule_elementwise(context: Context, block: BlockRef) -> bool:
@@ -105,7 +106,7 @@ def _prefetch_operands(context: Context, block: BlockRef, rows: LoopRef) -> None
         return
     for buffer in dict.fromkeys(a.buffer for a in context.view(block).loads):
         nbytes = count * buffer.dtype.nbytes
-        if exceeds_l2(context.target, buffer) and nbytes <= MAX_FETCHED_BYTES:
+        if exceeds_l2(context.target, buffer) and ITERATIONS_IN_L2 * nbytes <= context.target.cpu.l2:
             context.schedule.prefetch(rows, buffer.name, max(1, FETCHED_BYTES // nbytes), within=inside[0])
 
 
