@@ -546,8 +546,8 @@ class Tiling:
             row = len(self.view.output.indices) - 2
             if ragged and row >= 0:  # the lanes beyond the end of a row of sums are its own
                 s.storage_align(self.block, 0, row, self.lanes, 0)
-        elif roles.columns is not None and roles.columns in own:
-            columns.append(own[roles.columns])
+        if roles.columns is not None and roles.columns in own:  # another axis than that of the vectors
+            columns.insert(0, own[roles.columns])
         tiled = (roles.lines, roles.rows) if self.tile.lines > 1 else (roles.rows,)
         rows = [own[axis] for axis in tiled if axis is not None and axis in own]
         named = {*tiled, roles.columns, roles.vector}
