@@ -86,6 +86,7 @@ WRONG_STEPS = {
     "in an order": te.order((), 8, 8, lambda a, b: FIXED[a + 8] < FIXED[b + 8]),
     "in an order of some": te.order((), 8, 8, lambda a, b: FIXED[a] < FIXED[b], among=lambda a: FIXED[a - 8] > 0.0),
     "under a guard": compute((4,), lambda i: te.if_then_else(i < 2, FIXED[i + 10**8], 0.0)),
+    "under a guard of a size": compute((4,), lambda i: te.if_then_else(i < n, FIXED[i + 10**8], 0.0)),
     "under a guard of data": compute((4,), lambda i: te.if_then_else(FIXED[i] > 0.0, FIXED[i - 10**8], 0.0)),
     "otherwise": compute((4,), lambda i: te.if_then_else(i < 2, 0.0, FIXED[i + 8])),
     "in a sum of some": compute((4,), lambda i: summed(lambda k: FIXED[i + k + 8], lambda k: k < i)),
@@ -114,6 +115,22 @@ def test_refused_steps(name: str) -> None:
     with pytest.raises(UserError, match="outside") as refusal:
         te.create_schedule(WRONG_STEPS[name].op)
     assert refusal.value.code == "E209"
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_steps_of_scans_begin_behind_the_first_ones(axes: int) -> None:
+    """The time is the first axis, and moves from the number of steps that are given; others move over all."""
+    for back, given in ((1, 1), (2, 2), (1, 2), (2, 1)):
+        shape = (8, 5, 6)[:axes]
+        start = te.compute((given, *shape[1:]), lambda *i: te.const(1.0), name="S")
+        state = te.placeholder(shape, name="T")
+        step = te.compute(shape, lambda *i, s=state, b=back: s[(i[0] - b, *i[1:])] + 1.0, name="U")
+        made = te.scan(start, step, state, name="V")
+        if back <= given:
+            assert open_accesses([made]) == []
+        else:
+            with pytest.raises(UserError, match="reads 'T'"):
+                open_accesses([made])
 
 
 def test_checked_at_run_time() -> None:
@@ -196,6 +213,10 @@ GUARDED: dict[str, tuple[Any, Callable[[Any, Any, Any], Any]]] = {
     "a maximum of arithmetic": (
         compute((4,), lambda i: FIXED[te.max(i * i, i + 1)] + FIXED[te.max(i + 1, i * i)]),
         lambda x, at, t: [2 * element(x, max(i * i, i + 1)) for i in range(4)],
+    ),
+    "a guard by a function of data": (
+        compute((4,), lambda i: te.if_then_else(te.isnan(FIXED[i]), FIXED[i + 5], FIXED[3 - i])),
+        lambda x, at, t: x[3::-1],
     ),
     "a guard that does not suffice": (
         compute((4,), lambda i: te.if_then_else(INDICES[i] >= 0, FIXED[INDICES[i] + 1], -1.0)),
@@ -304,7 +325,7 @@ def form(rng: random.Random, i: Any, depth: int) -> Any:
 
 @pytest.mark.parametrize("seed", seeds(30))
 def test_random_forms_of_indices(seed: int) -> None:
-    """What is proved is inside for all sizes, and conditions suffice."""
+    """What is proved is inside for all sizes, what is refused for none, and conditions hold for the sizes that fit."""
     rng = random.Random(seed)
     for _ in range(40):
         rows, size = rng.choice([n, rng.randint(1, 9)]), rng.choice([n, rng.randint(1, 12)])
@@ -325,8 +346,12 @@ def test_random_forms_of_indices(seed: int) -> None:
             limit = count if size is n else size
             values = [int(evaluate(wanted[1], {wanted[0]: i, n: count})) for i in range(count if rows is n else rows)]
             fits = all(0 <= v < limit for v in values)
-            if not refused and all(a.condition is not None and evaluate(a.condition, {n: count}) for a in found):
-                assert fits
+            if refused:
+                assert not values or not fits, (wanted[1], rows, size)
+            elif all(a.condition is not None and evaluate(a.condition, {n: count}) for a in found):
+                assert fits, (wanted[1], rows, size)
+            elif all(a.condition is not None for a in found):
+                assert not fits, (wanted[1], rows, size)
 
 
 def test_reductions_and_arithmetic_on_conditions_are_refused() -> None:

@@ -18,8 +18,10 @@ from weft.classic.build import executable
 from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule
 from weft.support.errors import ScheduleError
+from weft.tir.empty_reductions import may_be_empty
 from weft.tir.interpret import run
-from weft.tir.nodes import Program
+from weft.tir.nodes import Block, Program
+from weft.tir.visit import walk
 
 EXTENTS: list[tuple[Callable[[Any], Any], Callable[[int], int]]] = [
     (lambda n: n, lambda n: n),
@@ -96,3 +98,31 @@ def test_built_functions_and_executables(extent: Any, count: Callable[[int], int
         x = np.arange(3 * size, dtype=np.float32).reshape(3, size)
         for call in (built, exe):
             np.testing.assert_array_equal(np.asarray(call(x)), x[:, : max(0, count(size))].sum(1))
+
+
+@pytest.mark.parametrize(
+    ("extent", "may"),
+    [
+        (lambda n: 3, False),
+        (lambda n: n, True),
+        (lambda n: n + 1, False),
+        (lambda n: n + 0 * n, True),
+        (lambda n: 2 * n - 1, True),
+        (lambda n: (n + 4) // 4, False),
+        (lambda n: (n + 3) // 4, True),
+        (lambda n: te.max(n, 1), False),
+        (lambda n: te.min(n, 1), True),
+    ],
+)
+@pytest.mark.parametrize("last", [2, None])
+def test_which_reductions_may_be_empty(extent: Any, may: bool, last: int | None) -> None:
+    """Sizes are at least 0; one axis without steps is enough."""
+    n, m = te.var("n"), te.var("m")
+    a = te.placeholder((2 * n + 8, 3, 9), name="A")
+    k, h = te.reduce_axis((0, extent(n)), "k"), te.reduce_axis((0, m if last is None else last), "h")
+    b = te.compute((3,), lambda i: te.sum(a[te.min(k, 2 * n + 7), i, te.min(h, 8)], axis=(k, h)), name="B")
+    size = te.placeholder((m,), name="M")
+    program = te_to_tir("main", [a, size], [b])
+    (block,) = Schedule(program).get_blocks()
+    found = next(x for x in walk(program.body) if isinstance(x, Block) and x.name == "B")
+    assert block and may_be_empty(found, program.sizes) == (may or last is None)

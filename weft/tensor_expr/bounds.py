@@ -302,13 +302,13 @@ def needed(facts: Facts, at: Expr, size: Expr, moving: list[Var], guarded: bool)
     if limits is None:
         return DATA
     made = all_of(limits[0] >= 0, limits[1] < size)
-    return DATA if any(v in moving for v in free_vars(made)) else made
+    if any(v in moving for v in free_vars(made)) or not _are_values(facts, at, limits, moving):
+        return DATA
+    return made
 
 
 def _ends(facts: Facts, at: Expr, moving: list[Var]) -> tuple[Expr, Expr] | None:
-    """Limits of the values of an index; None unless it consists of linear terms, quotients, minima and maxima.
-
-    The limits are values of the index, unless both operands of a minimum or maximum move."""
+    """Limits of the values of an index; None unless it consists of linear terms, quotients, minima and maxima."""
     if isinstance(at, Binary) and at.op in ("min", "max"):
         a, b = _ends(facts, at.a, moving), _ends(facts, at.b, moving)
         return None if a is None or b is None else (make(at.op, a[0], b[0]), make(at.op, a[1], b[1]))
@@ -319,6 +319,24 @@ def _ends(facts: Facts, at: Expr, moving: list[Var]) -> tuple[Expr, Expr] | None
         inner = _ends(facts, at.a, moving)
         return None if inner is None else (inner[0] // at.b, inner[1] // at.b)
     return None
+
+
+def _are_values(facts: Facts, at: Expr, limits: tuple[Expr, Expr], moving: list[Var]) -> bool:
+    """Whether an index certainly has the values ``limits``. Limits that it does not reach, such as those of the
+    difference of two terms that move together, say nothing about sizes that they exclude."""
+    low = high = at
+    with facts.scope():
+        for v in (v for v in moving if v in free_vars(at)):
+            swept = facts.sweep(v, moving)
+            if swept is None:
+                return False
+            facts.assume(swept.width >= 0)  # else nothing is read
+            first, last = {v: swept.low}, {v: swept.low + swept.width}
+            rises = facts.nonnegative(substitute(at, last) - substitute(at, first))
+            if not rises and not facts.nonnegative(substitute(at, first) - substitute(at, last)):
+                return False
+            low, high = substitute(low, first if rises else last), substitute(high, last if rises else first)
+        return facts.equal(low, limits[0]) and facts.equal(high, limits[1])
 
 
 def accesses(op: ComputeOp) -> Iterator[tuple[Load, Conditions]]:
