@@ -245,6 +245,36 @@ EQUIVALENT: dict[tuple[str, ...], str] = {
         "return memo[e.args[0]]",
         "return memo[e.args[-1]]",
     ): "a hint has one argument",
+    (
+        "csrc/src/loader.c",
+        "for (uint64_t i = 0; i < count; i++) {",
+        "for (uint64_t i = 0; i <= count; i++) {",
+    ): "looks at one relocation twice before it gives up",
+    (
+        "csrc/src/loader.c",
+        "code->entries = malloc((l->symbol_count + 1) * sizeof *code->entries);",
+        "code->entries = malloc((l->symbol_count + 0) * sizeof *code->entries);",
+    ): "there are no more entries than symbols; one more for systems where no bytes are no memory",
+    (
+        "csrc/src/loader.c",
+        "l->section_at = malloc((l->section_count + 1) * sizeof(uint64_t));",
+        "l->section_at = malloc((l->section_count + 0) * sizeof(uint64_t));",
+    ): "one for each section, of which there is at least one",
+    (
+        "csrc/src/pool.c",
+        "WEFT_PAUSE();",
+        ";",
+    ): "a hint to the processor",
+    (
+        "csrc/src/pool.c",
+        "if (p->spins) leave_caller(p);",
+        "if (!p->spins) leave_caller(p);",
+    ): "a hint to the system where a thread runs",
+    (
+        "csrc/python/value.c",
+        "size_t room = s->stack_room ? s->stack_room * 2 : 64;",
+        "size_t room = s->stack_room ? s->stack_room * 2 : 65;",
+    ): "the room to begin with",
 }
 """File, lines before and lines after (as ``Mutant.change`` has them), and which of them if there are several and
 not all are meant ("2": the second) → why results and promises stay the same."""
