@@ -80,9 +80,13 @@ class View:
     def reduce(self) -> tuple[IterVar, ...]:
         return tuple(i for i in self.block.iters if i.kind == IterVar.REDUCE)
 
-    @cached_property
+    @property
     def loads(self) -> tuple[Access, ...]:
         """Distinct loads of the body from buffers that it does not write."""
+        return tuple(self._loads.values())
+
+    @cached_property
+    def _loads(self) -> dict[Load, Access]:
         written = {s.buffer for s in self.stores}
         found: dict[Load, Access] = {}
         for statement in _statements(self.block.body):
@@ -90,7 +94,20 @@ class View:
                 for load in collect(e, Load):
                     if isinstance(load.source, Buffer) and load.source not in written:
                         found[load] = Access(load.source, load.indices)
-        return tuple(found.values())
+        return found
+
+    @cached_property
+    def loads_in_lanes(self) -> tuple[Access, ...]:
+        """The loads that may have lanes of their own where vectors run along the innermost axes: all but integers that
+        only tell where to load or store and do not move along these (numbers of rows), which addresses are computed
+        from one at a time."""
+        inner = [*self.spatial[-1:], *self.reduce[-1:]]
+        values = _outside_of_indices(e for s in _statements(self.block.body) for e in _values(s))
+        return tuple(
+            a
+            for load, a in self._loads.items()
+            if load in values or load.dtype.kind not in ("int", "uint") or any(a.uses(i.var) for i in inner)
+        )
 
     @cached_property
     def product(self) -> tuple[Access, Access] | None:
@@ -246,6 +263,29 @@ def _expressions(s: Stmt) -> tuple[Expr, ...]:
     if isinstance(s, If):
         return (s.condition,)
     return (s.value,) if isinstance(s, Let) else ()
+
+
+def _values(s: Stmt) -> tuple[Expr, ...]:
+    """The expressions of a statement, less those that tell where it stores."""
+    return (s.value,) if isinstance(s, Store) else _expressions(s)
+
+
+def _outside_of_indices(roots: Iterable[Expr]) -> set[Load]:
+    """The loads whose elements are values of the expressions, or parts of them, and not only indices of other loads."""
+    found: set[Load] = set()
+    seen: set[Expr] = set()
+    pending = list(roots)
+    while pending:
+        e = pending.pop()
+        if e in seen:
+            continue
+        seen.add(e)
+        if isinstance(e, Load):
+            found.add(e)
+            pending.extend(() if e.mask is None else (e.mask,))
+        else:
+            pending.extend(e.children)
+    return found
 
 
 def _reads(e: Expr, buffer: Buffer) -> bool:

@@ -79,9 +79,10 @@ class Context:
 
     def lanes(self, view: View) -> int:
         """Number of vector lanes for the widest type of the block. 16-bit floats count as 32 bits, in which they are
-        computed."""
+        computed. Numbers of rows that are looked up do not count: they are the same in all lanes."""
         bits = [32 if s.value.dtype.is_float else 8 for s in view.stores]
-        bits += [s.buffer.dtype.bits for s in view.stores] + [a.buffer.dtype.bits for a in view.loads]
+        bits += [s.buffer.dtype.bits for s in view.stores]
+        bits += [a.buffer.dtype.bits for a in view.loads_in_lanes]
         return self.target.cpu.lanes(max(bits, default=32))
 
     def extent(self, ref: LoopRef) -> int | None:
