@@ -1,4 +1,4 @@
-"""Fourier transforms as products with matrices of cosines, long ones in two steps; mel filters, determinants.
+"""Fourier transforms as products with matrices of cosines, mel filters, determinants.
 
 Lengths, axes and steps may be known at run time only. Known parts become constants.
 """
@@ -6,7 +6,6 @@ Lengths, axes and steps may be known at run time only. Known parts become consta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -74,56 +73,6 @@ def transform_matrix(
     return rows.reshape(product([used, parts]), product([outputs, 2]))
 
 
-_MOST_OF_ONE_MATRIX = 1 << 16
-"""Numbers in a matrix whose product is as fast as two steps. Of 256 · 512 two steps take 0.56 of its time, of 400 · 402
-0.63, of 1024 · 2048 0.1."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """A transform of ``first`` · ``second`` samples in two steps. The sample s = second · n + m adds to the output
-    k = p + first · q the turn m · k / length, and n · p / first: transforms of length ``first`` over n come first,
-    then for each p a product over m with ``second`` rows and ``groups`` columns, the numbers q of the outputs needed.
-    """
-
-    first: int
-    second: int
-    groups: int
-    products: int  # of numbers, for one signal
-
-
-def _best_split(length: int, parts: int, outputs: int) -> _Split | None:
-    """The split with the fewest products, or None where one matrix is as good: of primes and short signals."""
-    best: _Split | None = None
-    for first in range(2, length // 2 + 1):
-        if length % first:
-            continue
-        second, groups = length // first, -(-outputs // first)
-        work = second * (first * parts) * (2 * first) + first * (2 * second) * (2 * groups)
-        if best is None or work < best.products:
-            best = _Split(first, second, groups, work)
-    whole = length * parts * 2 * outputs
-    return best if best is not None and whole > _MOST_OF_ONE_MATRIX and best.products * 4 <= whole else None
-
-
-def _in_two_steps(x: Traced, length: int, parts: int, split: _Split, outputs: int, *, inverse: bool) -> Traced:
-    """The transform of signals [rows, samples, parts]: [rows, outputs, 2]. The factors between the steps are part of
-    the matrices of the second: no step rounds more than a product does."""
-    node, rows = x.node, x.shape[0]
-    first, second, groups = split.first, split.second, split.groups
-    matrix = transform_matrix(node, first, first, parts, x.dtype, inverse=inverse, onesided=False)
-    taken = x.reshape(rows, first, second, parts).transpose(0, 2, 1, 3)
-    made = taken.reshape(rows, second, product([first, parts])).call("matmul", matrix)
-    cos, sin = _turns(node, second, first * groups, length, x.dtype)
-    if inverse:
-        cos, sin = (t / float(second) for t in (cos, sin * -1.0))
-    turned = stack([stack([cos, sin * -1.0]), stack([sin, cos])], axis=1).reshape(second, 2, groups, first, 2)
-    turned = turned.transpose(3, 0, 1, 2, 4).reshape(first, second * 2, groups * 2)
-    made = made.reshape(rows, second, first, 2).transpose(2, 0, 1, 3).reshape(first, rows, second * 2)
-    made = made.call("matmul", turned).reshape(first, rows, groups, 2).transpose(1, 2, 0, 3)
-    return made.reshape(rows, groups * first, 2).part(1, 0, outputs)
-
-
 def _parts(x: Traced, axis: int) -> int:
     parts = x.shape[-1]
     if not isinstance(parts, int) or parts not in (1, 2) or axis == len(x.shape) - 1:
@@ -144,21 +93,13 @@ def transformed(x: Traced, axis: int, length: Dim | None, *, inverse: bool = Fal
         x = x.part(axis, 0, used)
     order = (*(i for i in range(rank - 1) if i != axis), axis, rank - 1)
     moved = x.transpose(*order)
+    matrix = transform_matrix(x.node, used, length, parts, x.dtype, inverse=inverse, onesided=onesided)
+    parts_out = 1 if half else 2
+    outer, outputs = moved.shape[:-2], divide_products([matrix.shape[1]], [parts_out])
+    flat = moved.reshape(*outer, product([used, parts])).call("matmul", matrix)
     back = [0] * rank
     for i, o in enumerate(order):
         back[o] = i
-    outer = moved.shape[:-2]
-    if isinstance(length, int) and used == length and not half and x.dtype.bits >= 32:
-        wanted = length // 2 + 1 if onesided else length
-        split = _best_split(length, parts, wanted)
-        if split is not None:
-            flat = moved.reshape(product(outer), length, parts)
-            made = _in_two_steps(flat, length, parts, split, wanted, inverse=inverse)
-            return made.reshape(*outer, wanted, 2).transpose(*back)
-    matrix = transform_matrix(x.node, used, length, parts, x.dtype, inverse=inverse, onesided=onesided)
-    parts_out = 1 if half else 2
-    outputs = divide_products([matrix.shape[1]], [parts_out])
-    flat = moved.reshape(*outer, product([used, parts])).call("matmul", matrix)
     return flat.reshape(*outer, outputs, parts_out).transpose(*back)
 
 
