@@ -311,6 +311,11 @@ MACHINES = (
     without("x86-64-v2", "sse3"),
 )
 
+OFTEN = frozenset(
+    (*(without(SAPPHIRE, f) for f in ("amx-tile", "avx512f", "avx512bf16", "avx512fp16")), "llvm -mcpu=x86-64")
+)
+"""Machines tried in every run: the others take minutes, so they are slow tests."""
+
 
 def test_every_feature_of_x86_is_looked_at() -> None:
     assert set(INSTRUCTIONS) == X86 - NO_INSTRUCTIONS
@@ -325,7 +330,7 @@ def test_the_instructions_are_there_with_the_features() -> None:
     assert {f for f, search in PATTERNS.items() if search(every) is None} == NEVER_USED
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("machine", [m if m in OFTEN else pytest.param(m, marks=pytest.mark.slow) for m in MACHINES])
 @pytest.mark.parametrize("name", KERNELS)
 def test_right_without(name: str, machine: str) -> None:
     target = Target(machine)
