@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 from kernel_runner import run_program
 
 from weft import te
-from weft.expr.nodes import Const
+from weft.expr.evaluate import evaluate
+from weft.expr.nodes import Call, Const, Load
+from weft.expr.visit import free_vars
+from weft.graph.types import TensorType
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
+from weft.ops.catalogue import op
 from weft.schedule.rules.cpu import default_schedule
 from weft.target import Target
-from weft.tir.nodes import For, Program
+from weft.tir.nodes import Evaluate, For, Program
 from weft.tir.text import to_text
 from weft.tir.visit import blocks, walk
 
@@ -115,6 +122,63 @@ def test_threads_take_strips_of_columns(steps: int, columns: int, cores: int) ->
     if 4 * steps * columns > target.cpu.l2 and cores <= 3:
         assert 4 * columns // strips >= 1024
     np.testing.assert_array_equal(run_program(program, [x])[0], x.cumsum(0, np.float32))
+
+
+def scheduled_steps(shape: tuple[Any, ...], dtype: str, name: str, **attrs: Any) -> Program:
+    operator, x = op(name), te.placeholder(shape, dtype, name="x")
+    given = operator.complete({"axis": 0, "reverse": False, **attrs})
+    result = operator.compute(given, TensorType.of(shape, dtype), x)
+    return default_schedule(te_to_tir("steps", [x], [result]), Target("cpu -num-cores=1")).program
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "name", "ahead"),
+    [
+        ((4096, 1024), "float32", "cumsum", "1"),
+        ((4096, 1024), "int64", "cumsum", "1"),
+        ((4096, 1000), "float64", "cumprod", "1"),
+        ((30_000, 128), "float32", "cumprod", "8"),
+        ((9000, 15, 17), "float32", "cumsum", "4"),
+        ((te.var("n"), 1024), "float32", "cumsum", "1"),
+        ((te.var("n"), te.var("m")), "float32", "cumsum", '4096, "bytes"'),
+    ],
+)
+def test_rows_of_later_steps_are_fetched(shape: tuple[Any, ...], dtype: str, name: str, ahead: str) -> None:
+    """What is asked for is what a later step writes, not what it reads of the result, which was written just before."""
+    program = scheduled_steps(shape, dtype, name)
+    result = program.params[-1].name
+    assert f'prefetch_shares = [["{result}", {ahead}]]' in to_text(program)
+    target = Target("cpu -num-cores=1")
+    kernel = tir_to_kernel(program, target)
+    asked = [
+        s.value.args[0]
+        for s in walk(kernel.body)
+        if isinstance(s, Evaluate) and isinstance(s.value, Call) and s.value.name == "prefetch_l2"
+    ]
+    assert asked and all(isinstance(e, Load) and e.source.name == result for e in asked)
+    if all(isinstance(n, int) for n in shape):
+        places = []
+        for e in asked:
+            at = {v: 5 if v.name.startswith("t") else 0 for v in free_vars(e.children[0])}
+            places.append(int(evaluate(e.children[0], at)))
+        assert min(places) == (5 + int(ahead)) * math.prod(shape[1:])
+
+
+@pytest.mark.parametrize("shape", [(100, 1024), (16, 1 << 20), (1 << 16, 16)])
+def test_rows_that_stay_near_or_have_few_vectors_are_not_fetched(shape: tuple[int, int]) -> None:
+    assert "prefetch" not in to_text(scheduled_steps(shape, "float32", "cumsum"))
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+@pytest.mark.parametrize("shape", [(3, 300_000), (700, 1000), (1500, 513), (5000, 200), (1100, 15, 33)])
+@pytest.mark.parametrize("opened", [False, True])
+def test_sums_whose_rows_are_fetched_are_right(name: str, shape: tuple[int, ...], opened: bool) -> None:
+    target, sizes = Target("cpu -num-cores=1"), shape if opened else ()
+    program = scheduled_steps(tuple(te.var(f"n{d}") for d in range(len(shape))) if opened else shape, "float32", name)
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    x = x if name == "cumsum" else np.sign(x + 0.5)
+    (got,) = run_program(program, [x], sizes=sizes, target=target)
+    np.testing.assert_array_equal(got, x.cumsum(0) if name == "cumsum" else x.cumprod(0))
 
 
 def test_columns_that_mix_stay_in_step() -> None:

@@ -97,14 +97,16 @@ def _bound(body: Stmt) -> ExprMap:
 
 def _first_read(body: Stmt, buffer: str, outside: list[For], bound: ExprMap) -> tuple[Load, list[For]] | None:
     """The first load of ``buffer`` in ``body``, or what the first store there writes, and those of the loops around it,
-    from ``outside`` on, along which it moves. Addresses that depend on data do not count: reading that data ahead could
-    be past its end."""
+    from ``outside`` on, along which it moves. A store that reads the buffer, too, counts as what it writes: it adds to
+    an element, or is a step of a recurrence, and what that reads was written before. Addresses that depend on data do
+    not count: reading that data ahead could be past its end."""
     for s in walk(body):
         if isinstance(s, Evaluate):
             continue
-        found = [e for e in postorder(*expressions(s)) if isinstance(e, Load) and e.source.name == buffer]
         if isinstance(s, Store) and s.buffer.name == buffer:
-            found.append(Load(s.buffer, s.indices))
+            found = [Load(s.buffer, s.indices)]
+        else:
+            found = [e for e in postorder(*expressions(s)) if isinstance(e, Load) and e.source.name == buffer]
         for e in found:
             plain = Load(e.source, tuple(map(bound, e.indices)))
             if _is_known(plain):

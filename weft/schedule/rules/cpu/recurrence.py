@@ -1,9 +1,12 @@
 """Recurrences: each step along an ordered axis needs the previous step; vectors run along the last of the other axes.
 
-If several threads are faster, each thread takes strips of columns and runs all steps of a strip.
+If several threads are faster, each thread takes strips of columns and runs all steps of a strip. Rows of results in
+memory are fetched some steps before they are written.
 """
 
 from __future__ import annotations
+
+import math
 
 from weft.cost.assumed import EXTENT
 from weft.expr.iter_var import IterVar
@@ -15,6 +18,7 @@ from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.common.runs import contiguous_suffix
 from weft.schedule.rules.common.work import exceeds_l2, pieces_of, work_of, worth_parallel
+from weft.schedule.rules.cpu.reduction import FETCHED_BYTES, ROWS_IN_L2
 from weft.tir.visit import blocks as blocks_below
 
 VECTORS_IN_FLIGHT = 2
@@ -49,9 +53,31 @@ def schedule_recurrence(context: Context, block: BlockRef) -> bool:
         if row > 1:  # pieces of one long row, not of many short ones
             loops[-row:] = [context.fuse(loops[-row:])]
         loops = _in_strips(context, view, loops, lanes)
+    extents = [context.extent(x) for x in loops[1:]]
+    elements = None if None in extents else math.prod(e or 0 for e in extents)
     context.vectorize(loops[-1], lanes, VECTORS_IN_FLIGHT)
+    if alone:
+        _fetch_next_steps(context, block, loops[0], elements)
     context.done.add(block.name)
     return True
+
+
+def _fetch_next_steps(context: Context, block: BlockRef, steps: LoopRef, row: int | None) -> None:
+    """Prefetch the places of later steps' results, if they are in memory, while ``row`` elements (None: open) of a step
+    are computed. What is only read arrives early enough; stores wait for lines that the hardware's prefetcher, which
+    stops at the end of each page, has not fetched."""
+    s, written = context.schedule, context.view(block).output.buffer
+    if written not in s.program.params or not exceeds_l2(context.target, written):
+        return
+    loops = s.get_loops(block)
+    inside = [x for x in loops[loops.index(steps) + 1 :] if context.loop(x).kind == "serial" and context.extent(x) != 1]
+    if not inside:
+        return
+    if row is None:
+        s.prefetch(steps, written.name, FETCHED_BYTES, within=inside[-1], unit="bytes")
+    elif ROWS_IN_L2 * row * written.dtype.nbytes <= context.target.cpu.l2:
+        ahead = max(1, FETCHED_BYTES // max(1, row * written.dtype.nbytes))
+        s.prefetch(steps, written.name, ahead, within=inside[-1])
 
 
 def steps_column_by_column(view: View) -> bool:
