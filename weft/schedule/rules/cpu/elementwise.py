@@ -68,6 +68,8 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
         context.done.add(block.name)
         return True
     flat = contiguous_suffix(view)
+    if flat and flat == _units(view) < len(loops):
+        flat += 1  # the axis outside is the innermost one, even if its elements are not adjacent in all operands
     repeats = repeats_of(view, lanes)
     if repeats > 1 and len(loops) == len(view.spatial):
         loops[-1:] = s.split(loops[-1], factors=(repeats, None))
@@ -108,6 +110,11 @@ def _prefetch_operands(context: Context, block: BlockRef, rows: LoopRef) -> None
         nbytes = count * buffer.dtype.nbytes
         if exceeds_l2(context.target, buffer) and ITERATIONS_IN_L2 * nbytes <= context.target.cpu.l2:
             context.schedule.prefetch(rows, buffer.name, max(1, FETCHED_BYTES // nbytes), within=inside[0])
+
+
+def _units(view: View) -> int:
+    """The number of innermost axes of extent 1."""
+    return next((n for n, a in enumerate(reversed(view.spatial)) if static_extent(a) != 1), len(view.spatial))
 
 
 def _for_roots(context: Context, view: View, inner: LoopRef, lanes: int) -> int:
