@@ -17,10 +17,10 @@ from weft.graph.nodes import Module
 from weft.graph.parser import parse
 from weft.graph.passes.cse import CommonSubexpressions
 from weft.graph.text import to_text
-from weft.lowering import graph_to_te
+from weft.lowering import graph_to_te, group_to_tir
 from weft.ops.catalogue import OPERATORS
 from weft.ops.definition import OpDef
-from weft.pipeline import Options, kernels
+from weft.pipeline import Options
 from weft.pipeline import blame as room
 from weft.pipeline.blame import blame
 from weft.pipeline.blame_stages import difference
@@ -125,8 +125,8 @@ def test_a_mistake_in_a_kernel_of_open_sizes(plant: Plant) -> None:
 
 
 def test_a_mistake_in_the_plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = kernels.te_to_tir
-    monkeypatch.setattr(kernels, "te_to_tir", lambda *args: spoilt(right(*args), "matmul"))
+    right = group_to_tir.te_to_tir
+    monkeypatch.setattr(group_to_tir, "te_to_tir", lambda *args: spoilt(right(*args), "matmul"))
     found = blame(parse(TEXT, OPERATORS), CPU, GIVEN, Options(jobs=1))
     assert found.stage == "tir" and "matmul" in found.name
 
@@ -165,8 +165,8 @@ def test_a_mistake_of_the_program_around_the_kernels(monkeypatch: pytest.MonkeyP
 def test_of_large_kernels_a_sample_is_interpreted(monkeypatch: pytest.MonkeyPatch, plant: Plant, stage: str) -> None:
     monkeypatch.setattr(room, "MAX_INTERPRETED_FLOPS", 2_000_000)
     if stage == "tir":
-        right = kernels.te_to_tir
-        monkeypatch.setattr(kernels, "te_to_tir", lambda *args: spoilt(right(*args), "matmul"))
+        right = group_to_tir.te_to_tir
+        monkeypatch.setattr(group_to_tir, "te_to_tir", lambda *args: spoilt(right(*args), "matmul"))
     else:
         plant(stage, "matmul")
     found = blame(parse(LARGE, OPERATORS), CPU, inputs((256, 64), (64, 256)), Options(jobs=1))

@@ -6,7 +6,7 @@ believed that a unit is left that LLVM has taken away, LLVM would end the proces
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 _OF_512: Final = "avx512bw avx512cd avx512dq avx512ifma avx512vl avx512vnni avx512vpopcntdq"
@@ -52,7 +52,7 @@ NEEDS: Final[dict[str, frozenset[str]]] = {
 
 def added(features: frozenset[str], name: str) -> frozenset[str]:
     """``features`` with ``name`` and all that it needs."""
-    return features | frozenset(_needed(name))
+    return features | _needed(name)
 
 
 def removed(features: frozenset[str], name: str) -> frozenset[str]:
@@ -65,8 +65,7 @@ def usable(features: frozenset[str]) -> frozenset[str]:
     return frozenset(f for f in features if features.issuperset(_needed(f)))
 
 
-def _needed(name: str) -> Iterator[str]:
+@cache
+def _needed(name: str) -> frozenset[str]:
     """``name`` and all that it needs, directly or not."""
-    yield name
-    for needed in NEEDS.get(name, ()):
-        yield from _needed(needed)
+    return frozenset((name,)).union(*map(_needed, NEEDS.get(name, ())))
