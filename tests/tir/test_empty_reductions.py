@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +20,10 @@ from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule
 from weft.support.errors import ScheduleError
 from weft.tir.empty_reductions import may_be_empty
-from weft.tir.interpret import run
+from weft.tir.interpret import execute, run
 from weft.tir.nodes import Block, Program
+from weft.tir.text import parse
+from weft.tir.verify import verify
 from weft.tir.visit import walk
 
 EXTENTS: list[tuple[Callable[[Any], Any], Callable[[int], int]]] = [
@@ -126,3 +129,51 @@ def test_which_reductions_may_be_empty(extent: Any, may: bool, last: int | None)
     (block,) = Schedule(program).get_blocks()
     found = next(x for x in walk(program.body) if isinstance(x, Block) and x.name == "B")
     assert block and may_be_empty(found, program.sizes) == (may or last is None)
+
+
+K, B = "for k in serial(0, n):", "for b in serial(0, 4):"
+NESTS: dict[str, tuple[tuple[str, ...], str, str, str]] = {
+    "the reduction inside": ((B, K), "b", "k", ""),
+    "the reduction outside": ((K, B), "b", "k", ""),
+    "one loop of both": (("for f in serial(0, n * 4):",), "f % 4", "f // 4", ""),
+    "bounds that depend on the reduction": ((K, "for t in serial(k, 4):"), "t - k", "k", ""),
+    "bounds that depend on a loop outside": (("for a in serial(0, 2):", K, "for b in serial(a * 2, 2):"), "b", "k", ""),
+    "bounds that depend on a loop inside": ((K, "for a in serial(0, 2):", "for b in serial(a * 2, 2):"), "b", "k", ""),
+    "bounds that depend on bounds": (
+        (K, "for a in serial(0, 2):", "for b in serial(a, 1):", "for c in serial(b * 2, 2):"), "c", "k", ""
+    ),
+    "a last tile": ((K, "for a in serial(0, 2):", "for b in serial(0, min(3, 4 - a * 3)):"), "a * 3 + b", "k", ""),
+    "a loop that no element needs": ((K, "for u in serial(0, 3):", B), "b", "k", "u == 1"),
+    "a condition": ((K, "for b in serial(0, 6):"), "b", "k", "b < 4"),
+    "a branch": ((K, "for b in serial(0, 6):", "if b < 4:"), "b", "k", ""),
+    "another branch": ((K, "for b in serial(0, 6):", "if b >= 4:\n  pass\nelse:"), "b", "k", ""),
+    "a name for an index": ((K, B, "let x = 3 - b:"), "x", "k", ""),
+    "a parallel loop inside": ((K, "for b in parallel(0, 4):"), "b", "k", ""),
+}  # fmt: skip
+"""Loops and the like around a block, its two indices and its condition."""
+SUM = """\
+block "C"(i: spatial 4 = {}, r: reduce n = {}):
+  reads A[r, i]
+  writes C[i]{}
+  init:
+    C[i] = 0.0
+  body:
+    C[i] = C[i] + A[r, i]
+"""
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_loops_of_any_form_around_a_reduction(name: str) -> None:
+    """Also those that no schedule makes: each element of a sum of nothing is initialized, and only once."""
+    around, i, r, where = NESTS[name]
+    text = SUM.format(i, r, f"\n  where {where}" if where else "")
+    for opening in reversed(around):
+        text = opening + "\n" + textwrap.indent(text, "  ")
+    program = parse('program "main"[n](A: f32[n, 4]) -> (C: f32[4]):\n' + textwrap.indent(text, "  "))
+    verify(program)
+    for n in (0, 1, 3):
+        a = np.arange(4 * n, dtype=np.float32).reshape(n, 4)
+        made = execute(program, [a])
+        np.testing.assert_array_equal(made.outputs[0], a.sum(0))
+        np.testing.assert_array_equal(run_program(program, [a], [n])[0], a.sum(0))
+        assert made.counts.get("C_empty", {}) == ({} if n else {(row,): 1 for row in range(4)})

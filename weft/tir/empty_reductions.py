@@ -118,7 +118,7 @@ def _parts(condition: Expr) -> list[Expr]:
 
 def _init_nest(block: Block, condition: Expr, path: list[Stmt], name: str) -> Stmt:
     """The init of ``block`` in copies of those loops on ``path`` on which only its other variables depend: spatial
-    ones, and the time of a scan.
+    ones, and the time of a scan; and of the loops on which the bounds of these depend.
 
     A variable that also depends on a loop of the reduction (the two were fused) runs over its whole domain.
     """
@@ -130,7 +130,11 @@ def _init_nest(block: Block, condition: Expr, path: list[Stmt], name: str) -> St
             reduced.add(loop.var)
     spatial = [(it, e) for it, e in bound if it.kind != IterVar.REDUCE]
     used = {v for _, e in spatial for v in free_vars(e)}
-    copied = [x for x in known.loops if x.var in used and x.var not in reduced]
+    copied: list[For] = []
+    for loop in reversed(known.loops):  # their bounds may depend on loops around them
+        if loop.var in used and loop.var not in reduced:
+            copied.insert(0, loop)
+            used.update(free_vars(loop.start, loop.extent))
     renamed: dict[Var, Expr] = {x.var: Var(f"{x.var.name}_empty", INDEX) for x in copied}
     swap = substitution(renamed)
     loops = [For(_var(renamed[x.var]), swap(x.start), swap(x.extent), x.body, _kind(x), x.thread) for x in copied]
