@@ -117,6 +117,7 @@ static PyObject *code_call(CodeObject *self, PyObject *args, PyObject *kwargs) {
     call_arguments a = {0};
     PyObject *none = PyTuple_New(0);
     int64_t *times = PyMem_Calloc((size_t)repeat, sizeof *times);
+    if (!times) PyErr_NoMemory();
     int32_t result = 0;
     if (none && times && take_arguments(&a, buffers, sizes ? sizes : none) == 0) {
         Py_BEGIN_ALLOW_THREADS;

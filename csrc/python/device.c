@@ -85,6 +85,16 @@ static void done_anyway(PyObject *result, PyObject *where) {
     Py_XDECREF(result);
 }
 
+/* Calls a method with a tuple of arguments, which is given back; NULL: an exception is set already. PyObject_CallMethod
+ * would keep objects that it should take over ("N") if there is no such method. */
+static PyObject *call_with(PyObject *device, const char *name, PyObject *arguments) {
+    PyObject *method = arguments ? PyObject_GetAttrString(device, name) : NULL;
+    PyObject *result = method ? PyObject_CallObject(method, arguments) : NULL;
+    Py_XDECREF(method);
+    Py_XDECREF(arguments);
+    return result;
+}
+
 static PyObject *address_object(const void *address) { return PyLong_FromVoidPtr((void *)address); }
 
 static int32_t open_python(void *context, int32_t index, void **device, weft_error *error) {
@@ -132,7 +142,7 @@ static int32_t python_allocate(void *device, int64_t nbytes, void **address, wef
 
 static void python_free(void *device, void *address) {
     aside p = step_aside();
-    done_anyway(PyObject_CallMethod(device, "free", "N", address_object(address)), device);
+    done_anyway(call_with(device, "free", Py_BuildValue("(N)", address_object(address))), device);
     step_back(p);
 }
 
@@ -141,7 +151,7 @@ static int32_t python_copy(void *device, const char *method, const void *address
                            weft_error *error) {
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *view = PyMemoryView_FromMemory(memory, (Py_ssize_t)nbytes, flags);
-    PyObject *result = view ? PyObject_CallMethod(device, method, "NO", address_object(address), view) : NULL;
+    PyObject *result = view ? call_with(device, method, Py_BuildValue("(NO)", address_object(address), view)) : NULL;
     int32_t status = done(result, error);
     if (view) {
         int32_t released = done(PyObject_CallMethod(view, "release", NULL), error); /* fails if the view is still in use */
@@ -162,8 +172,8 @@ static int32_t python_copy_out(void *device, void *to, const void *from, int64_t
 
 static int32_t python_copy_across(void *device, void *to, const void *from, int64_t nbytes, weft_error *error) {
     PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *result = PyObject_CallMethod(device, "copy_across", "NNL", address_object(to), address_object(from),
-                                           (long long)nbytes);
+    PyObject *arguments = Py_BuildValue("(NNL)", address_object(to), address_object(from), (long long)nbytes);
+    PyObject *result = call_with(device, "copy_across", arguments);
     int32_t status = done(result, error);
     PyGILState_Release(state);
     return status;
@@ -209,9 +219,9 @@ static PyObject *addresses(void *const *values, int32_t count) {
 static int32_t python_launch(void *device, void *kernel, void *const *buffers, int32_t buffer_count, const int64_t *sizes,
                              int32_t size_count, const weft_launch *launch, weft_error *error) {
     PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *result = PyObject_CallMethod(device, "launch", "ONNNNL", kernel, addresses(buffers, buffer_count),
-                                           numbers(sizes, size_count), numbers(launch->grid, 3), numbers(launch->block, 3),
-                                           (long long)launch->shared_bytes);
+    PyObject *arguments = Py_BuildValue("(ONNNNL)", kernel, addresses(buffers, buffer_count), numbers(sizes, size_count),
+                                        numbers(launch->grid, 3), numbers(launch->block, 3), (long long)launch->shared_bytes);
+    PyObject *result = call_with(device, "launch", arguments);
     int32_t status = done(result, error);
     PyGILState_Release(state);
     return status;

@@ -303,6 +303,13 @@ static int use_tensor(const port *p, TensorObject *t, int writable, weft_tensor 
     return 1;
 }
 
+/* After an exception of an object that was asked for its memory: 0 if it must be converted, -1 if memory is exhausted. */
+static int unusable(void) {
+    if (PyErr_ExceptionMatches(PyExc_MemoryError)) return -1;
+    PyErr_Clear();
+    return 0;
+}
+
 /* For arrays of dtypes that the buffer protocol has no format letter for, such as bfloat16. */
 static int use_array(const port *p, PyObject *object, int writable, weft_tensor *tensor, holder *h) {
     PyObject *dtype = PyObject_GetAttrString(object, "dtype");
@@ -312,9 +319,9 @@ static int use_array(const port *p, PyObject *object, int writable, weft_tensor 
     const array_interface *a = capsule ? PyCapsule_GetPointer(capsule, NULL) : NULL;
     int needed = ARRAY_COMPACT | ARRAY_ALIGNED | ARRAY_NATIVE | (writable ? ARRAY_WRITABLE : 0);
     if (!a || a->two != 2 || a->itemsize != p->element->bytes || (a->flags & needed) != needed) {
-        PyErr_Clear();
+        int result = unusable();
         Py_XDECREF(capsule);
-        return 0;
+        return result;
     }
     Py_ssize_t nbytes = a->itemsize;
     for (int d = 0; d < a->ndim; d++) nbytes *= a->shape[d];
@@ -323,7 +330,7 @@ static int use_array(const port *p, PyObject *object, int writable, weft_tensor 
     return 1;
 }
 
-/* 1 if the array can be used without a conversion, otherwise 0. Leaves no Python exception set. */
+/* 1 if the array can be used without a conversion, otherwise 0; -1 and an exception if memory is exhausted. */
 static int use_object(const port *p, PyObject *object, PyObject *ndarray, int writable, weft_tensor *tensor, holder *h) {
     if (!p->element) return writable ? 0 : use_value(object, tensor, h);
     if (PyObject_TypeCheck(object, &TensorType)) return use_tensor(p, (TensorObject *)object, writable, tensor, h);
@@ -331,9 +338,8 @@ static int use_object(const port *p, PyObject *object, PyObject *ndarray, int wr
     if (!p->element->formats[0])
         return (PyObject *)Py_TYPE(object) == ndarray ? use_array(p, object, writable, tensor, h) : 0;
     if (PyObject_GetBuffer(object, &h->view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0))) {
-        PyErr_Clear();
         h->view.obj = NULL;
-        return 0;
+        return unusable();
     }
     if (element_matches(p->element, h->view.format, h->view.itemsize) &&
         (uintptr_t)h->view.buf % p->element->bytes == 0) {
@@ -347,13 +353,14 @@ static int use_object(const port *p, PyObject *object, PyObject *ndarray, int wr
 
 static int take(const ExecutableObject *self, const port *p, PyObject *object, int index, int writable,
                 weft_tensor *tensor, holder *h) {
-    if (use_object(p, object, self->ndarray, writable, tensor, h)) return 0;
+    int used = use_object(p, object, self->ndarray, writable, tensor, h);
+    if (used) return used < 0 ? -1 : 0;
     PyObject *convert = writable ? self->convert_output : self->convert;
     PyObject *converted = PyObject_CallFunction(convert, "iO", index, object);
     if (!converted) return -1;
-    int used = use_object(p, converted, self->ndarray, writable, tensor, h);
+    used = use_object(p, converted, self->ndarray, writable, tensor, h);
     Py_DECREF(converted);
-    if (used) return 0;
+    if (used) return used < 0 ? -1 : 0;
     PyErr_Format(PyExc_SystemError, "the conversion of argument %d did not give a fitting tensor", index);
     return -1;
 }

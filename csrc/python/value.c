@@ -57,6 +57,8 @@ static weft_value *read_tensor(source *s, int foreign) {
         return (void)malformed(), NULL;
     const int64_t *shape = s->next;
     s->next += rank;
+    for (int64_t d = 0; d < rank; d++)
+        if (shape[d] < 0) return (void)malformed(), NULL;
     PyObject *part = PyTuple_GET_ITEM(s->parts, s->part++);
     weft_value *made;
     if (foreign) {
@@ -78,7 +80,8 @@ static weft_value *read_data(source *s) {
     int64_t tag = *s->next++, count = *s->next++;
     if (count < 0 || count > s->end - s->next || count > INT32_MAX) return (void)malformed(), NULL;
     weft_value *few[16], **fields = count > 16 ? PyMem_Calloc((size_t)count, sizeof *fields) : few;
-    int failed = fields == NULL;
+    if (!fields) return (void)PyErr_NoMemory(), NULL;
+    int failed = 0;
     for (int64_t i = 0; i < count && !failed; i++) {
         int64_t node = *s->next++;
         if (node < 0 || node >= s->count) failed = 1;
@@ -86,7 +89,8 @@ static weft_value *read_data(source *s) {
     }
     weft_value *made = failed ? NULL : weft_value_data(tag, (int32_t)count, fields);
     if (fields != few) PyMem_Free(fields);
-    if (!made) (void)malformed();
+    if (failed) (void)malformed();
+    else if (!made) PyErr_NoMemory();
     return made;
 }
 

@@ -106,6 +106,8 @@ DAMAGED: dict[str, list[int]] = {
     "a negative rank": [TENSOR, -1],
     "a rank beyond the table": [TENSOR, 2, 4],
     "a rank beyond all": [TENSOR, 1 << 20, *[1] * 40],
+    "a negative extent": [TENSOR, 2, 3, -4],
+    "a negative extent of an object": [FOREIGN, 1, -1],
     "more tensors than parts": [*GOOD, TENSOR, 0],
     "data without a tag": [*GOOD, DATA],
     "data without a count": [*GOOD, DATA, 7],
