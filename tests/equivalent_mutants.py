@@ -275,6 +275,112 @@ EQUIVALENT: dict[tuple[str, ...], str] = {
         "size_t room = s->stack_room ? s->stack_room * 2 : 64;",
         "size_t room = s->stack_room ? s->stack_room * 2 : 65;",
     ): "the room to begin with",
+    (
+        "csrc/python/executable.c",
+        "PyMem_Calloc((size_t)self->dimensions + 1, sizeof(int64_t)), 0};",
+        "PyMem_Calloc((size_t)self->dimensions + 0, sizeof(int64_t)), 0};",
+    ): "Python gives memory for no bytes, too",
+    (
+        "csrc/python/value.c",
+        "if (shape[d] < 0) return (void)malformed(), NULL;",
+        "if (shape[d] < 0) return 0;",
+    ): "the caller says the same of what is not made",
+    (
+        "csrc/python/value.c",
+        "if (s->end - s->next < 2) return (void)malformed(), NULL;",
+        "if (s->end - s->next < 2) return 0;",
+    ): "the caller says the same of what is not made",
+    (
+        "csrc/python/value.c",
+        "return (void)malformed(), NULL;",
+        "return 0;",
+    ): "the caller says the same of what is not made",
+    (
+        "csrc/python/value.c",
+        "if (count < 0 || count > s->end - s->next || count > INT32_MAX) return (void)malformed(), NULL;",
+        "if (count < 0 || count > s->end - s->next || count > INT32_MAX) return 0;",
+    ): "the caller says the same of what is not made",
+    (
+        "csrc/python/value.c",
+        "if (!number) return PyErr_NoMemory(), -1;",
+        "if (!number) return 0;",
+        "3",
+    ): "the value was looked up before, so the table does not grow now",
+    (
+        "csrc/python/executable.c",
+        "port *ports = PyMem_Calloc((size_t)*count + 1, sizeof *ports);",
+        "port *ports = PyMem_Calloc((size_t)*count + 0, sizeof *ports);",
+    ): "Python gives memory for no bytes, too",
+    (
+        "csrc/python/executable.c",
+        "weft_kernel_code *found = PyMem_Calloc((size_t)count + 1, sizeof *found);",
+        "weft_kernel_code *found = PyMem_Calloc((size_t)count + 0, sizeof *found);",
+    ): "Python gives memory for no bytes, too",
+    (
+        "csrc/python/executable.c",
+        "weft_device **found = PyMem_Calloc((size_t)count + 1, sizeof *found);",
+        "weft_device **found = PyMem_Calloc((size_t)count + 0, sizeof *found);",
+    ): "Python gives memory for no bytes, too",
+    (
+        "csrc/python/executable.c",
+        "void **pointers = PyMem_Calloc(count + 1, sizeof *pointers);",
+        "void **pointers = PyMem_Calloc(count + 0, sizeof *pointers);",
+    ): "Python gives memory for no bytes, too",
+    (
+        "csrc/python/executable.c",
+        "int64_t *sizes = PyMem_Calloc(count + 1, sizeof *sizes);",
+        "int64_t *sizes = PyMem_Calloc(count + 0, sizeof *sizes);",
+    ): "Python gives memory for no bytes, too",
+    (
+        "csrc/python/executable.c",
+        "self->constants = PyMem_Calloc(count + 1, sizeof *self->constants);",
+        "self->constants = PyMem_Calloc(count + 0, sizeof *self->constants);",
+    ): "Python gives memory for no bytes, too",
+    (
+        "csrc/python/tensor.c",
+        "t->shape = PyMem_Calloc(2 * (size_t)ndim + 1, sizeof(Py_ssize_t));",
+        "t->shape = PyMem_Calloc(2 * (size_t)ndim + 0, sizeof(Py_ssize_t));",
+    ): "Python gives memory for no bytes, too",
+    (
+        "csrc/python/value.c",
+        "s.nodes = PyMem_Calloc((size_t)(words->len / 8) + 1, sizeof *s.nodes);",
+        "s.nodes = PyMem_Calloc((size_t)(words->len / 8) + 0, sizeof *s.nodes);",
+    ): "Python gives memory for no bytes, too",
+    (
+        "csrc/python/code.c",
+        "a->views = PyMem_Calloc((size_t)a->buffer_count + 1, sizeof *a->views);",
+        "a->views = PyMem_Calloc((size_t)a->buffer_count + 0, sizeof *a->views);",
+    ): "Python gives memory for no bytes, too",
+    (
+        "csrc/python/code.c",
+        "a->pointers = PyMem_Calloc((size_t)a->buffer_count + 1, sizeof *a->pointers);",
+        "a->pointers = PyMem_Calloc((size_t)a->buffer_count + 0, sizeof *a->pointers);",
+    ): "Python gives memory for no bytes, too",
+    (
+        "csrc/python/value.c",
+        "size_t room = s->room ? s->room * 2 : 64;",
+        "size_t room = s->room ? s->room * 2 : 63;",
+    ): "the room to begin with",
+    (
+        "csrc/python/value.c",
+        "size_t room = s->room ? s->room * 2 : 64;",
+        "size_t room = s->room ? s->room * 2 : 65;",
+    ): "the room to begin with",
+    (
+        "csrc/python/value.c",
+        "size_t room = s->stack_room ? s->stack_room * 2 : 64;",
+        "size_t room = s->stack_room ? s->stack_room * 2 : 63;",
+    ): "the room to begin with",
+    (
+        "csrc/python/value.c",
+        "size_t room = s->room ? s->room * 2 : 64;",
+        "size_t room = s->room ? s->room * 3 : 64;",
+    ): "more room than is needed",
+    (
+        "csrc/python/value.c",
+        "size_t room = s->stack_room ? s->stack_room * 2 : 64;",
+        "size_t room = s->stack_room ? s->stack_room * 3 : 64;",
+    ): "more room than is needed",
 }
 """File, lines before and lines after (as ``Mutant.change`` has them), and which of them if there are several and
 not all are meant ("2": the second) → why results and promises stay the same."""

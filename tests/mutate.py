@@ -140,6 +140,7 @@ OTHERS = (
             "lowering/test_functions.py",
             "lowering/test_control_flow.py",
             "runtime/test_artifact_hostile.py",
+            "runtime/test_csrc.py",
         ),
     ),
     Group(
@@ -161,6 +162,8 @@ OTHERS = (
         (
             "runtime/test_executor.py",
             "runtime/test_tensor.py",
+            "runtime/test_native_arguments.py",
+            "runtime/test_binding_memory.py",
             "runtime/test_direct_call.py",
             "runtime/test_views_escape.py",
             "runtime/test_value_nodes.py",
@@ -169,6 +172,7 @@ OTHERS = (
             "runtime/test_numbers.py",
             "runtime/test_malformed_parts.py",
             "runtime/test_devices.py",
+            "runtime/test_interruption.py",
         ),
     ),
     Group(

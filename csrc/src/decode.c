@@ -7,7 +7,7 @@
 typedef struct reader {
     program *p;
     const int64_t *next, *end;
-    bool failed, told;
+    bool failed, told, out_of_memory;
     weft_error *error;
 } reader;
 
@@ -208,7 +208,7 @@ static void decode_function(reader *r, function *f) {
     if (f->first_register < f->end_register && f->first_register < p->symbols) r->failed = true;
     if (r->failed) return;
     f->kept = malloc(((size_t)(f->end_buffer - f->first_buffer) + 1) * sizeof(int32_t));
-    if (!f->kept) r->failed = true;
+    if (!f->kept) r->failed = r->out_of_memory = true;
     for (int32_t b = f->first_buffer; b < f->end_buffer && !r->failed; b++)
         if (p->buffers[b].kind == BUFFER_DYNAMIC || p->buffers[b].kind == BUFFER_OBJECT) f->kept[f->kept_count++] = b;
 }
@@ -435,6 +435,7 @@ static int32_t decode(reader *r, const weft_parts *parts) {
     p->kernel_devices = take_many(r, p->kernel_count, (int64_t)p->device_count + 1);
     if (r->failed) return malformed(r, "bad kernel");
     for (int32_t i = 0; i < p->function_count && !r->failed; i++) decode_function(r, &p->functions[i]);
+    if (r->out_of_memory) return weft_fail(r->error, WEFT_ERROR_MEMORY, "out of memory while loading a program");
     if (r->failed) return malformed(r, "bad function");
     for (int32_t i = 0; i < p->instruction_count; i++) {
         decode_instruction(r, &p->instructions[i], parts->kernels);

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from fractions import Fraction
@@ -367,3 +370,48 @@ int32_t quick(void *const *b, const int64_t *s) {
             exe.threads = threads
             seen = exe(X, timeout=100).view(np.int32)
             np.testing.assert_array_equal(seen, [len(range(i, n, 8)) for i in range(8)])
+
+
+def test_a_child_that_another_thread_forked_handles_its_signals(compile_c, tmp_path):
+    """The thread that forks is the only one of the child, so it is its main thread."""
+    path = tmp_path / "endless.weft"
+    Executable(artifact(PROGRAMS["jump"], compile_c(SOURCE))).save(path)
+    script = textwrap.dedent(
+        """
+        import os, resource, signal, sys, threading
+        import numpy as np
+        from weft.runtime import load_executable
+
+        class Rung(Exception):
+            pass
+
+        def ring(*about):
+            raise Rung
+
+        def in_child():
+            resource.setrlimit(resource.RLIMIT_CPU, (10, 10))  # ends a child that does not hear the bell
+            signal.signal(signal.SIGALRM, ring)
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            try:
+                exe(np.zeros(8, np.float32))
+            except Rung:
+                os._exit(0)
+
+        def fork():
+            child = os.fork()
+            if child == 0:
+                try:
+                    in_child()
+                finally:
+                    os._exit(1)
+            ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+        exe, ended = load_executable(sys.argv[1]), []
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+        assert ended == [0], ended
+        """
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
