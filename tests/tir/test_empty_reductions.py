@@ -144,6 +144,7 @@ NESTS: dict[str, tuple[tuple[str, ...], str, str, str]] = {
     ),
     "a last tile": ((K, "for a in serial(0, 2):", "for b in serial(0, min(3, 4 - a * 3)):"), "a * 3 + b", "k", ""),
     "a loop that no element needs": ((K, "for u in serial(0, 3):", B), "b", "k", "u == 1"),
+    "a loop of the reduction in a condition": ((K, "for u in serial(0, 3):", B), "b", "k", "u == k % 3"),
     "a condition": ((K, "for b in serial(0, 6):"), "b", "k", "b < 4"),
     "a branch": ((K, "for b in serial(0, 6):", "if b < 4:"), "b", "k", ""),
     "another branch": ((K, "for b in serial(0, 6):", "if b >= 4:\n  pass\nelse:"), "b", "k", ""),
