@@ -281,6 +281,22 @@ EQUIVALENT: dict[tuple[str, ...], str] = {
         "PyMem_Calloc((size_t)self->dimensions + 0, sizeof(int64_t)), 0};",
     ): "Python gives memory for no bytes, too",
     (
+        "csrc/python/executable.c",
+        "Py_VISIT(self->codes);",
+        ";",
+    ): "codes take no part in garbage collection",
+    (
+        "csrc/python/executable.c",
+        "Py_VISIT(self->devices);",
+        ";",
+    ): "devices take no part in garbage collection",
+    (
+        "csrc/python/executable.c",
+        "return -1;",
+        "return 0;",
+        "6",
+    ): "where a device was interrupted, the caller returns the exception in any case",
+    (
         "csrc/python/value.c",
         "if (shape[d] < 0) return (void)malformed(), NULL;",
         "if (shape[d] < 0) return 0;",

@@ -37,6 +37,7 @@ from weft.runtime.program import (
     Take,
     TensorSpec,
 )
+from weft.support.errors import UserError
 
 REPEATS = 20
 """More than the objects that the measurement itself holds."""
@@ -367,7 +368,8 @@ class Judge:
             if not self.operation.right(made):
                 self.wrong.append(f"allocation {which} refused: the result is {made!r:.200}")
         except BaseException as error:
-            out_of_memory = isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
+            device = isinstance(error, (UserError, Told))  # whose cause is that of the device
+            out_of_memory = isinstance(error.__cause__ if device else error, MemoryError)
             if which < 0 or not out_of_memory:
                 self.wrong.append(f"allocation {which} refused: {error!r:.200}")
 

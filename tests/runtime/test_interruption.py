@@ -218,8 +218,9 @@ def test_an_exception_of_a_signal_handler_ends_the_run(compile_c):
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-        with pytest.raises(LookupError, match="from the handler"):
+        with pytest.raises(LookupError, match="from the handler") as caught:
             exe(X)
+        assert caught.traceback[-1].name == "handler", "where it was raised is told"
     finally:
         signal.signal(signal.SIGUSR1, before)
 

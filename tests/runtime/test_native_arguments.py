@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -165,3 +167,22 @@ def test_a_call_is_repeated_at_least_once(kernels: bytes, repeat: int) -> None:
         _native.Code(kernels).call("double_plus_one", [X, np.zeros_like(X)], [8], 1, repeat)
     with pytest.raises(KeyError, match="no function 'none'"):
         _native.Code(kernels).call("none", [])
+
+
+@pytest.mark.parametrize("at", [9, 10, 11, 12])
+def test_an_executable_that_its_own_functions_hold_is_collected(kernels: bytes, at: int) -> None:
+    class Holder:
+        exe: _native.Executable
+
+        def function(self, *about: object) -> None:
+            pass
+
+    holder = Holder()
+    parts = list(parts_of_an_executable(_native.Code(kernels)))
+    parts[at] = holder.function
+    holder.exe = _native.Executable(*parts)
+    alive = weakref.ref(holder)
+    del holder, parts
+    assert alive() is not None
+    gc.collect()
+    assert alive() is None

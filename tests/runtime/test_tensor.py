@@ -59,6 +59,20 @@ def test_dlpack_in_shares_memory(versioned):
     np.testing.assert_array_equal(view.numpy(), source.T)
 
 
+def test_a_row_is_in_every_order():
+    """With one dimension, or none, row-major and column-major order are the same."""
+    get = ctypes.pythonapi.PyObject_GetBuffer
+    get.argtypes, get.restype = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int], ctypes.c_int
+    release = ctypes.pythonapi.PyBuffer_Release
+    release.argtypes, release.restype = [ctypes.c_void_p], None
+    for shape in ((), (8,)):
+        tensor = nd.empty(shape, "float32")
+        for flags in REQUESTS.values():
+            view = (ctypes.c_char * 256)()
+            assert get(tensor, view, flags) == 0
+            release(view)
+
+
 REQUESTS = {
     "C": 0x20 | 0x18,
     "F": 0x40 | 0x18,
