@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from weft.expr.affine import is_arithmetic
-from weft.expr.folds import all_of
+from weft.expr.folds import all_of, conjuncts
 from weft.expr.nodes import (
     Binary,
     Call,
@@ -29,11 +29,11 @@ from weft.expr.nodes import (
     minimum,
 )
 from weft.expr.prove import Facts
-from weft.expr.visit import uses_var
+from weft.expr.visit import collect, uses_var
 from weft.lowering.kernel.common.context import below_zero, between, facts_of, forms_of, inside, is_total
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Allocate, Block, Buffer, Evaluate, For, If, Let, Program, Seq, Stmt, Store, seq
-from weft.tir.visit import children, expressions, loads, postorder, walk
+from weft.tir.visit import children, expressions, loads, postorder, stores, walk
 
 MAX_ADDED_STORES = 1500
 """Limit on the stores that copies made by splitting may add to a program. An unrolled store counts once per
@@ -98,15 +98,27 @@ def _if(s: If, state: _State) -> Stmt:
         if condition.value:
             return _visit(s.then, state)
         return EMPTY if s.otherwise is None else _visit(s.otherwise, state)
-    with state.facts.assuming(condition):
+    with state.facts.assuming(_lasting(condition, s.then)):
         then = _visit(s.then, state)
     otherwise = None
     if s.otherwise is not None:
-        with state.facts.assuming(logical_not(condition)):
+        with state.facts.assuming(_lasting(logical_not(condition), s.otherwise)):
             otherwise = _visit(s.otherwise, state)
     if is_empty(then) and (otherwise is None or is_empty(otherwise)):
         return EMPTY
     return If(condition, then, None if otherwise is None or is_empty(otherwise) else otherwise)
+
+
+def _lasting(condition: Expr, branch: Stmt) -> Expr:
+    """Those parts of the condition of a branch that hold in all of it: none that reads what the branch changes."""
+    read = {x.source for x in collect(condition, Load)}
+    if not read:
+        return condition
+    named = {x.source for s in walk(branch) if isinstance(s, Evaluate) for x in collect(s.value, Load)}
+    changed = named | {s.buffer for s in stores(branch)}
+    if read.isdisjoint(changed):
+        return condition
+    return all_of(*(p for p in conjuncts(condition) if changed.isdisjoint(x.source for x in collect(p, Load))))
 
 
 def is_empty(s: Stmt) -> bool:
@@ -418,10 +430,10 @@ class _Finder:
         else:
             self.conditions(s)
             if isinstance(s, If):
-                with facts.assuming(s.condition):
+                with facts.assuming(_lasting(s.condition, s.then)):
                     self.visit(s.then)
                 if s.otherwise is not None:
-                    with facts.assuming(logical_not(s.condition)):
+                    with facts.assuming(_lasting(logical_not(s.condition), s.otherwise)):
                         self.visit(s.otherwise)
             elif isinstance(s, (Let, Allocate)):
                 with inside(facts, s):
