@@ -93,8 +93,9 @@ WEFT_API void weft_parallel_end(void *token);
 /* Between begin and end, runs and weft_parallel_for on the calling thread, and on the workers that help it, can be
  * stopped: at `deadline` (of weft_nanoseconds; INT64_MAX: never), or when `poll(context)` (may be NULL) returns non-zero.
  * Both are looked at between kernels, at backward jumps and calls, between the chunks of parallel loops, which last
- * some milliseconds, and in kernels that call weft_must_stop; `poll` is called on the calling thread, first after `patience` nanoseconds and then at such
- * intervals. A watch inside another obeys both. `begin` returns a token for `end`; NULL if memory is exhausted. */
+ * some milliseconds, and in kernels that call weft_must_stop; `poll` is called on the calling thread, first after
+ * `patience` nanoseconds and then at such intervals. A watch inside another obeys both. `begin` returns a token for
+ * `end`; NULL if memory is exhausted. */
 typedef struct weft_watch weft_watch;
 WEFT_API weft_watch *weft_watch_begin(int64_t deadline, int32_t (*poll)(void *context), void *context, int64_t patience);
 WEFT_API void weft_watch_end(weft_watch *watch);

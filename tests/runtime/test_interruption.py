@@ -179,19 +179,24 @@ def control_c():
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("control_c")
-@pytest.mark.parametrize("threads", [1, 2])
-def test_control_c_stops_a_run(endless, threads):
-    endless.threads = threads
+def assert_control_c_stops(call):
+    """``call``, which takes long, ends soon after Ctrl-C."""
 
     def attempt():
         timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            endless(X)
+            call()
         timer.join()
 
     assert_ends_in_time(attempt, 0.05)
+
+
+@pytest.mark.usefixtures("control_c")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_control_c_stops_a_run(endless, threads):
+    endless.threads = threads
+    assert_control_c_stops(lambda: endless(X))
 
 
 def test_other_signals_are_handled_and_the_run_goes_on(compile_c):

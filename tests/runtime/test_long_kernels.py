@@ -8,14 +8,10 @@ is untouched. That needs no clock."""
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from test_interruption import assert_ends_in_time, control_c  # noqa: F401
+from test_interruption import assert_control_c_stops, assert_ends_in_time, control_c  # noqa: F401
 
 import weft
 from weft import te
@@ -117,12 +113,4 @@ def test_a_long_kernel_stops_at_its_time_limit(long):
 @pytest.mark.usefixtures("control_c")
 def test_control_c_stops_a_long_kernel(long):
     exe, x = long
-
-    def attempt():
-        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            exe(x)
-        timer.join()
-
-    assert_ends_in_time(attempt, 0.05)
+    assert_control_c_stops(lambda: exe(x))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -32,6 +32,18 @@ def collect(e: Expr | Iterable[Expr], kind: type[E]) -> list[E]:
     """The distinct nodes of type ``kind``, in evaluation order."""
     roots = (e,) if isinstance(e, Expr) else tuple(e)
     return [n for n in post_order(*roots) if isinstance(n, kind)]
+
+
+def outside_of_loads(*roots: Expr) -> Iterator[Expr]:
+    """The distinct nodes, without those that tell where loads read."""
+    pending, seen = list(roots), set[Expr]()
+    while pending:
+        e = pending.pop()
+        if e not in seen:
+            seen.add(e)
+            yield e
+            if not isinstance(e, Load):
+                pending.extend(e.children)
 
 
 def free_vars(*roots: Expr) -> tuple[Var, ...]:

@@ -27,7 +27,6 @@ from weft.graph.passes.aliases import (
     is_join,
     is_part,
     is_view,
-    rows_within,
     stretches,
 )
 from weft.graph.types import TensorType, TupleType, Type
@@ -149,7 +148,7 @@ class Emitter(Lifetimes):
             home = self.aliases.home((e, 0))
             if home is not None:
                 whole = self._joined(home[0][0], space)
-                self.made[e] = [self._stretch(whole, home[1], e.tensor, _within(e, home[0][0]))]
+                self.made[e] = [self._stretch(whole, home[1], e.tensor)]
             else:
                 wanted = self.wanted.get((e, 0))  # a late place has no address yet, so its parts have none either
                 self.made[e] = [self.place(e.tensor, space=space) if wanted is None or wanted.late else wanted]
@@ -276,7 +275,10 @@ class Emitter(Lifetimes):
     def _result(self, e: GraphExpr, i: int, t: TensorType, late: bool, space: int) -> Place:
         """The place of one result of a node: part of the join that contains it, the requested place, or a new one."""
         home = self.aliases.home((e, i))
-        within = _within(e, home[0][0] if home is not None else None)
+        within = self.aliases.within((e, i))
+        group = group_of(e)
+        if within != (None if group is None else group.within):
+            raise InternalError("a kernel does not write its result as the join that contains it wants")
         if home is not None:
             return self._stretch(self._joined(home[0][0], space), home[1], t, within)
         return self.wanted.get((e, i)) or self.place(t, late=late, space=space)
@@ -526,15 +528,6 @@ class Emitter(Lifetimes):
         for source, target, t in zip(self.leaves(branch), targets, flat(branch.type), strict=True):
             if source is not target:
                 self._copy(source, target, t)
-
-
-def _within(e: GraphExpr, join: GraphExpr | None) -> Within | None:
-    """Into what the kernel of ``e`` writes its result: what the join wants that contains the result, if one does."""
-    wanted = rows_within(join) if isinstance(join, Call) else None
-    group = group_of(e)
-    if wanted != (None if group is None else group.within):
-        raise InternalError("a kernel does not write its result as the join that contains it wants")
-    return wanted
 
 
 def _known(size: ExprLike) -> int:

@@ -3,18 +3,19 @@
 Bare calls of operators in a fused function need no kernel. A *view* shows its operand under another shape, a *check*
 (the trait ``checks``) is its operand, unchanged; *parts* (the trait ``parts``) are contiguous ranges of their operand;
 a *join* (the trait ``joins``) is one range of memory, and the kernels that compute its operands write into it: each a
-stretch of it, or a stretch of each of its rows (:func:`rows_within`).
+stretch of it, or a stretch of each of its rows (:func:`rows_of`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from weft.graph.nodes import Call, Function, GraphExpr, Project, Tuple
 from weft.graph.operator import Operator
-from weft.graph.types import TensorType
+from weft.graph.types import Dim, TensorType
 from weft.graph.visit import post_order
 
 Key = tuple[GraphExpr, int]
@@ -103,10 +104,17 @@ Within = tuple[int, int]
 """An axis, and how many elements a tensor has along it of which another one is part."""
 
 
-def rows_within(join: Call) -> Within | None:
-    """Where a bare join has several rows: the axis from which on a row extends, and the elements of the join along it.
-    The kernels of its operands (with the attribute ``within``) then write a stretch of each row. None if the operands
-    are one stretch each."""
+@dataclass(frozen=True, slots=True)
+class JoinedRows:
+    """A join of several rows, each what the dimensions from ``axis`` on hold: ``pitch`` elements. Each operand is one
+    stretch of every row."""
+
+    axis: int
+    pitch: int
+
+
+def rows_of(join: Call) -> JoinedRows | None:
+    """The rows of a bare join; None if there is one, of which the operands are stretches."""
     assert isinstance(join.target, Operator) and join.target.joins is not None
     types = tuple(a.type for a in join.args if isinstance(a.type, TensorType))
     joined = join.target.joins(join.attrs, types, join.type)
@@ -114,9 +122,26 @@ def rows_within(join: Call) -> Within | None:
     shape = join.tensor.shape
     if all(isinstance(d, int) and d == 1 for d in shape[: joined.axis]):
         return None
-    size = shape[joined.axis]
-    assert isinstance(size, int)
-    return joined.axis, size
+    return JoinedRows(joined.axis, elements(shape[joined.axis :]))
+
+
+def elements(sizes: Sequence[Dim]) -> int:
+    """The product of known sizes; 0 if one is not known."""
+    return math.prod(d if isinstance(d, int) else 0 for d in sizes)
+
+
+def part_of_row(made: TensorType, row: int, pitch: int) -> Within | None:
+    """Into what a kernel writes a result of type ``made`` whose every ``row`` elements, in order, are part of a row of
+    ``pitch`` elements; None if no dimensions of it hold such a row."""
+    inside = 1
+    for axis in reversed(range(made.rank)):
+        size = made.shape[axis]
+        if not isinstance(size, int):
+            return None
+        if inside * size == row and pitch % inside == 0:
+            return axis, pitch // inside
+        inside *= size
+    return None
 
 
 def outside_of_groups(function: Function) -> Iterator[GraphExpr]:
@@ -158,19 +183,30 @@ class Aliases:
     def __init__(self, nodes: Iterable[GraphExpr] = ()) -> None:
         self._homes: dict[Key, tuple[Key, int]] = {}
         self._members: dict[Key, list[Key]] = {}
+        self._within: dict[Key, Within] = {}
         for e in nodes:
             if is_join(e):
                 assert isinstance(e, Call)
                 starts = stretches(e)
                 assert starts is not None, "a bare join of what is no single stretch of memory"
+                rows = rows_of(e)
                 for a, start in zip(e.args, starts, strict=True):
                     key = source(a)
                     self._homes[key] = (e, 0), start
                     self._members.setdefault((e, 0), []).append(key)
+                    if rows is not None:
+                        within = part_of_row(key[0].tensor, elements(a.tensor.shape[rows.axis :]), rows.pitch)
+                        assert within is not None, "a join of what is made in no rows"
+                        self._within[key] = within
 
     def home(self, key: Key) -> tuple[Key, int] | None:
         """The join that holds ``key``, and from which byte on."""
         return self._homes.get(key)
+
+    def within(self, key: Key) -> Within | None:
+        """Into what the kernel that makes ``key`` must write it (:attr:`Function.within
+        <weft.graph.nodes.Function.within>`); None if it is one stretch of memory."""
+        return self._within.get(key)
 
     def root(self, key: Key) -> Key:
         """The tensor whose memory holds ``key``: the outermost join."""

@@ -7,7 +7,6 @@ takes tensors apart becomes a bare call where the parts are stretches of the ope
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -21,15 +20,19 @@ from weft.graph.passes.aliases import (
     PLACE_ALIGN,
     Key,
     MemorySlice,
+    JoinedRows,
     Within,
+    elements,
     is_join,
+    is_view,
     memory_of,
-    rows_within,
+    part_of_row,
+    rows_of,
     stretches,
 )
 from weft.graph.passes.reach import Reach
 from weft.graph.scope import scopes
-from weft.graph.types import Dim, TensorType, TupleType
+from weft.graph.types import TensorType, TupleType
 from weft.graph.visit import group_of, map_functions, post_order, rewrite
 
 
@@ -138,45 +141,48 @@ class _Placing:
             return
         outer = dict(zip(e.target.params, e.args, strict=True))  # type: ignore[union-attr]  # Function
         operands = [outer[p] for p in inner.args if isinstance(p, Var)]
-        within = rows_within(inner)
-        claimed: set[Key] = set()
+        rows = rows_of(inner)
+        claimed: dict[Key, Within | None] = {}
         copies: set[int] = set()
         for i, a in enumerate(operands):
             where = self._where(a)
-            if (
-                where is None
-                or where.key in self.held
-                or where.key in claimed
-                or not self._beside(e, where.key[0])
-                or (within is not None and not (operands.count(a) == 1 and self._writes_rows(e, a, where.key[0])))
-            ):
+            taken = where is None or where.key in self.held or where.key in claimed
+            if where is None or taken or not self._beside(e, where.key[0]):
+                copies.add(i)
+                continue
+            within = None if rows is None else self._written(e, a, where.key[0], rows)
+            if rows is not None and (within is None or operands.count(a) > 1):
                 copies.add(i)
             else:
-                claimed.add(where.key)
-        sizes = [row_bytes(a, 0 if within is None else within[0]) for a in operands]
+                claimed[where.key] = within
+        sizes = [row_bytes(a, 0 if rows is None else rows.axis) for a in operands]
         moved = sum(sizes[i] for i in copies)
         inside = [key[0] for key in claimed]
         if len(copies) > 1 or 2 * moved > sum(sizes) or not self._stays(e, inside):
             return
-        if within is not None:
-            if not inside or min(sizes) < MIN_ROW_BYTES:
-                return
-            self.within.update(dict.fromkeys(inside, within))
-        self.held |= claimed
+        if rows is not None and (not inside or min(sizes) < MIN_ROW_BYTES):
+            return
+        self.within.update((key[0], within) for key, within in claimed.items() if within is not None)
+        self.held |= claimed.keys()
         self.joined.update(dict.fromkeys(inside, e))
         self.inside[e] = inside
         self.bare[e], self.copied[e] = (inner,), copies
 
-    def _writes_rows(self, e: Call, operand: GraphExpr, made_by: GraphExpr) -> bool:
-        """Whether the kernel ``made_by`` can write ``operand`` into the rows of ``e``, the only reader."""
-        group = group_of(made_by)
-        return (
-            group is not None
-            and made_by not in self.bare
-            and operand is made_by
-            and self.reach.users[made_by] == [e]
-            and self.options.writes_rows(group)
-        )
+    def _written(self, e: Call, operand: GraphExpr, made_by: GraphExpr, rows: JoinedRows) -> Within | None:
+        """Into what the kernel ``made_by`` writes its result, which ``operand`` is or shows under another shape, as
+        part of the ``rows`` of ``e``; None if it cannot, or ``e`` is not the only reader."""
+        group, value = group_of(made_by), operand
+        reader: GraphExpr = e
+        if group is None or made_by in self.bare or not self.options.writes_rows(group):
+            return None
+        while self.reach.users[value] == [reader]:
+            if value is made_by:
+                return part_of_row(made_by.tensor, elements(operand.tensor.shape[rows.axis :]), rows.pitch)
+            if not is_view(value):
+                return None
+            assert isinstance(value, Call)
+            value, reader = value.args[0], value
+        return None
 
     def _where(self, value: GraphExpr) -> MemorySlice | None:
         """The tensor that holds exactly ``value``, if a kernel computes it."""
@@ -239,7 +245,8 @@ class _Placing:
         for i in self.copied.get(e, ()):
             p = Var("p0", args[i].type)
             copy = primitive((p,), call(first.target, [p], first.attrs), e.origin)
-            within = rows_within(first)
+            rows, t = rows_of(first), args[i].tensor
+            within = None if rows is None else part_of_row(t, elements(t.shape[rows.axis :]), rows.pitch)
             args[i] = apply(copy if within is None else _writing_rows(copy, within), [args[i]], origin=e.origin)
         value = call(first.target, args, first.attrs, origin=e.origin)
         for inner in further:
@@ -285,15 +292,10 @@ def row_bytes(value: GraphExpr, axis: int) -> int:
     """Bytes of what the dimensions of a tensor from ``axis`` on hold, whose sizes are known."""
     t = value.type
     assert isinstance(t, TensorType)
-    return _product(t.shape[axis:], t.dtype.nbytes)
+    return elements(t.shape[axis:]) * t.dtype.nbytes
 
 
 def nbytes(value: GraphExpr) -> int:
     """Bytes of a tensor of known size, or of a tuple of them; 0 where the size is not known."""
     types = value.type.fields if isinstance(value.type, TupleType) else (value.type,)
-    return sum(_product(t.shape, t.dtype.nbytes) for t in types if isinstance(t, TensorType))
-
-
-def _product(sizes: Sequence[Dim], width: int) -> int:
-    """0 where a size is not known."""
-    return math.prod((d if isinstance(d, int) else 0 for d in sizes), start=width)
+    return sum(elements(t.shape) * t.dtype.nbytes for t in types if isinstance(t, TensorType))

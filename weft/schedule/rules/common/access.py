@@ -14,7 +14,7 @@ from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Binary, Cast, Const, Expr, Load, Var
 from weft.expr.prove import Facts
 from weft.expr.simplify import simplify
-from weft.expr.visit import collect, occurs, substitute
+from weft.expr.visit import collect, occurs, outside_of_loads, substitute
 from weft.tir.nodes import Block, Buffer, If, Let, Seq, Stmt, Store
 from weft.tir.placement import offset
 
@@ -102,7 +102,7 @@ class View:
         only tell where to load or store and do not move along these (numbers of rows), which addresses are computed
         from one at a time."""
         inner = [*self.spatial[-1:], *self.reduce[-1:]]
-        values = _outside_of_indices(e for s in _statements(self.block.body) for e in _values(s))
+        values = {*outside_of_loads(*(e for s in _statements(self.block.body) for e in _values(s)))}
         return tuple(
             a
             for load, a in self._loads.items()
@@ -195,7 +195,7 @@ class View:
 
 
 def _known_strides(buffer: Buffer) -> list[int]:
-    """The strides of a buffer; 0 for those that are not known."""
+    """The strides of a buffer; 0 for those that are not known. Asked for too often to build expressions."""
     if buffer.strides is not None:
         return [int(e.value) if isinstance(e, Const) else 0 for e in buffer.strides]
     steps, step = [], 1
@@ -268,24 +268,6 @@ def _expressions(s: Stmt) -> tuple[Expr, ...]:
 def _values(s: Stmt) -> tuple[Expr, ...]:
     """The expressions of a statement, less those that tell where it stores."""
     return (s.value,) if isinstance(s, Store) else _expressions(s)
-
-
-def _outside_of_indices(roots: Iterable[Expr]) -> set[Load]:
-    """The loads whose elements are values of the expressions, or parts of them, and not only indices of other loads."""
-    found: set[Load] = set()
-    seen: set[Expr] = set()
-    pending = list(roots)
-    while pending:
-        e = pending.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        if isinstance(e, Load):
-            found.add(e)
-            pending.extend(() if e.mask is None else (e.mask,))
-        else:
-            pending.extend(e.children)
-    return found
 
 
 def _reads(e: Expr, buffer: Buffer) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO
 from weft.expr.nodes import Binary, Const, Expr, Load, Select, Var
-from weft.expr.visit import collect, free_vars
+from weft.expr.visit import collect, free_vars, outside_of_loads
 from weft.schedule.rules.common.access import Access, View, static_extent
 
 MAX_REPEATS = 16
@@ -80,15 +80,7 @@ def _chosen_by(view: View) -> set[Var]:
 def _positions(view: View) -> set[Var]:
     """Axes the index of which is part of the value itself, as in a diagonal: of a fused axis, it would be a quotient or
     a remainder for each element."""
-    found: set[Var] = set()
-    pending = [s.value for s in view.stores]
-    while pending:
-        e = pending.pop()
-        if isinstance(e, Var):
-            found.add(e)
-        elif not isinstance(e, Load):
-            pending += e.children
-    return found
+    return {e for e in outside_of_loads(*(s.value for s in view.stores)) if isinstance(e, Var)}
 
 
 def _moves(view: View, access: Access, axes: Iterable[IterVar]) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 from weft.cost import threads
 from weft.cost.assumed import EXTENT
 from weft.expr.nodes import Call, Expr, Load
+from weft.expr.visit import outside_of_loads
 from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS
 from weft.target import Target
@@ -25,18 +26,10 @@ SINGLE_OPERATIONS: Final = frozenset({"abs", "ceil", "floor", "round", "trunc"})
 def cost_of(value: Expr) -> int:
     """Approximate number of scalar operations in an expression. A call of an intrinsic counts as
     :data:`CALL_OPERATIONS`, unless it is a single instruction."""
-    total, seen, pending = 0, set[Expr](), [value]
-    while pending:
-        e = pending.pop()
-        if e in seen:
-            continue
-        seen.add(e)
-        if isinstance(e, Load):
-            total += 1
-            continue
+    total = 0
+    for e in outside_of_loads(value):
         called = isinstance(e, Call) and e.name not in SINGLE_OPERATIONS
-        total += CALL_OPERATIONS if called else 1 if e.children else 0
-        pending.extend(e.children)
+        total += CALL_OPERATIONS if called else 1 if e.children or isinstance(e, Load) else 0
     return total
 
 

@@ -18,6 +18,7 @@ from weft.schedule.rules.common.access import (
     continues,
     static_extent,
 )
+from weft.schedule.rules.common.ahead import prefetch_rows, rows_fit
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.inlining import MAX_REPEATED_OPERATIONS
 from weft.schedule.rules.common.menus import divisors, near
@@ -49,9 +50,6 @@ each of many rows is read from as many pages, whose translations are evicted bef
 
 FETCHED_BYTES = 2048
 """Bytes of an operand by which prefetches are ahead of a value of many operations, at least an iteration."""
-ITERATIONS_IN_L2 = 8
-"""Fewest iterations of which the second-level cache must hold the bytes that each reads of an operand, where a later
-one is prefetched."""
 
 
 def schedule_elementwise(context: Context, block: BlockRef) -> bool:
@@ -107,9 +105,8 @@ def _prefetch_operands(context: Context, block: BlockRef, rows: LoopRef) -> None
     if not count or len(inside) < 2:
         return
     for buffer in dict.fromkeys(a.buffer for a in context.view(block).loads):
-        nbytes = count * buffer.dtype.nbytes
-        if exceeds_l2(context.target, buffer) and ITERATIONS_IN_L2 * nbytes <= context.target.cpu.l2:
-            context.schedule.prefetch(rows, buffer.name, max(1, FETCHED_BYTES // nbytes), within=inside[0])
+        if exceeds_l2(context.target, buffer) and rows_fit(context, count, buffer.dtype.nbytes):
+            prefetch_rows(context, buffer, count, rows, inside[0], FETCHED_BYTES)
 
 
 def _units(view: View) -> int:

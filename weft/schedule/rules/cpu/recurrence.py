@@ -14,11 +14,11 @@ from weft.expr.nodes import Load
 from weft.expr.visit import collect
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View
+from weft.schedule.rules.common.ahead import prefetch_rows, rows_fit
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.common.runs import contiguous_suffix
 from weft.schedule.rules.common.work import exceeds_l2, pieces_of, work_of, worth_parallel
-from weft.schedule.rules.cpu.reduction import FETCHED_BYTES, ROWS_IN_L2
 from weft.tir.visit import blocks as blocks_below
 
 VECTORS_IN_FLIGHT = 2
@@ -71,13 +71,8 @@ def _fetch_next_steps(context: Context, block: BlockRef, steps: LoopRef, row: in
         return
     loops = s.get_loops(block)
     inside = [x for x in loops[loops.index(steps) + 1 :] if context.loop(x).kind == "serial" and context.extent(x) != 1]
-    if not inside:
-        return
-    if row is None:
-        s.prefetch(steps, written.name, FETCHED_BYTES, within=inside[-1], unit="bytes")
-    elif ROWS_IN_L2 * row * written.dtype.nbytes <= context.target.cpu.l2:
-        ahead = max(1, FETCHED_BYTES // max(1, row * written.dtype.nbytes))
-        s.prefetch(steps, written.name, ahead, within=inside[-1])
+    if inside and rows_fit(context, row, written.dtype.nbytes):
+        prefetch_rows(context, written, row, steps, inside[-1])
 
 
 def steps_column_by_column(view: View) -> bool:

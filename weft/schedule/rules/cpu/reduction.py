@@ -16,6 +16,7 @@ from weft.expr.visit import collect
 from weft.schedule.primitives.kinds import ROWS_TOGETHER
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import SHUFFLED_STRIDE, View, continues, static_extent
+from weft.schedule.rules.common.ahead import prefetch_rows, rows_fit
 from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS, UNROLLED, VECTORS_AT_A_TIME, near
 from weft.schedule.rules.common.runs import repeats_of
@@ -28,13 +29,9 @@ MIN_PARTIAL_LANES = 4
 """Fewest partial results of a short reduction: its vectors are narrower than the machine's."""
 MIN_ROW_OPERATIONS = 13
 """A block that computes so much for each element hides the latency of the reductions of its row."""
-FETCHED_BYTES = 4096
-"""How far ahead rows in memory are prefetched: less comes too late, more is evicted before it is used."""
 MIN_REPEATED_VECTORS = 8
 """Fewest vectors of a row that repeats another for each repetition to be a loop: those of a shorter row are all made at
 once, from constant places. A loop over repetitions makes vectors that later ones read across."""
-ROWS_IN_L2 = 8
-"""Fewest rows that the second-level cache must hold: the next one must not replace what the present one needs."""
 TOGETHER = 4
 """Rows of open length that are computed at a time if they are short at run time."""
 MAX_TOGETHER_OPERATIONS = 64
@@ -114,16 +111,12 @@ def _fetch_next_rows(context: Context, chain: Sequence[BlockRef], at: LoopRef) -
         if view.reduce or len(inside) < 2 or sum(cost_of(x.value) for x in view.stores) < MIN_ROW_OPERATIONS:
             continue
         row = static_extent(view.spatial[-1])
-        if row is not None and ROWS_IN_L2 * row * written.dtype.nbytes > context.target.cpu.l2:
+        if not rows_fit(context, row, written.dtype.nbytes):
             return
         for buffer in dict.fromkeys((*(a.buffer for a in view.loads), written)):
             rows = len(buffer.shape) == len(written.shape)
             if rows and buffer in s.program.params and exceeds_l2(context.target, buffer):
-                if row is None:
-                    s.prefetch(at, buffer.name, FETCHED_BYTES, within=inside[0], unit="bytes")
-                else:
-                    ahead = max(1, FETCHED_BYTES // max(1, row * buffer.dtype.nbytes))
-                    s.prefetch(at, buffer.name, ahead, within=inside[0])
+                prefetch_rows(context, buffer, row, at, inside[0])
         return
 
 
