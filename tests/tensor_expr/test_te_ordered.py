@@ -60,9 +60,6 @@ def test_programs_are_sound_and_opaque() -> None:
         lambda: te.order((3,), 4, n, lambda a, b, i: a < b, among=lambda a, i: A[i, a]),
         lambda: te.order((3,), 4, n, lambda a, b, i: a < b, hides=lambda a, b, i: A[i, a]),
         lambda: te.order((3,), 4, n, lambda a, b, i: a < b, key=lambda a, i: a),
-        lambda: te.order(
-            (3,), 4, n, lambda a, b, i: a < b, among=lambda a, i: a > 1, key=lambda a, i: te.cast(a, "uint64")
-        ),
     ],
 )
 def test_refusals(make) -> None:

@@ -5,8 +5,8 @@ more are wanted, but few of many, they are kept in a heap, in the memory of the 
 are sorted by counting. Long rows are sorted by the digits of their keys. Without keys, short runs are sorted by
 counting and then merged into runs of doubling length, alternating between the result and a buffer of the same size. If
 some numbers are excluded or hidden by others, the remaining ones form a heap, and the first is removed repeatedly until
-enough numbers are found. If there is nothing to sort by, the numbers that are not excluded are listed
-(``weft.lowering.listing``).
+enough numbers are found; with keys, vectors find it (``weft.lowering.tournament``). If there is nothing to sort by, the
+numbers that are not excluded are listed (``weft.lowering.listing``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from weft.lowering.digit_sort import DigitSort
 from weft.lowering.listing import Listing
 from weft.lowering.order_parts import LANES, NewBuffer, marks_in, over_lanes
 from weft.lowering.sorted_pool import MOST_COUNTED, SortedPool
+from weft.lowering.tournament import Hiding, Tournament
 from weft.support.dtypes import BOOL, INDEX, DType
 from weft.tensor_expr.nodes import OrderOp
 from weft.tir.nodes import Buffer, For, If, Let, LoopKind, Stmt, Store, seq
@@ -203,6 +204,34 @@ class Sorting:
     # -- numbers that are neither excluded nor hidden ------------------------------------------------------------------
 
     def filtered(self) -> Stmt:
+        """The numbers that are neither excluded nor hidden, in order."""
+        return self.heaped() if self.key is None else self.by_tournament(self.key) or self.heaped()
+
+    def by_tournament(self, key: Expr) -> Stmt | None:
+        """Find them by ``key``; None if the condition is of another kind than vectors compare."""
+        rows, op = self.out.shape[:-1], self.op
+        room = (*rows, (self.count + LANES - 1) // LANES * LANES)
+
+        def column(load: Load) -> Buffer:
+            return self.new(f"kept_{load.source.name}", room, "global", load.dtype)
+
+        hiding = Hiding.of(self.conditions[op.hides], op.a, op.b, self.row, column)
+        if hiding is None:
+            return None
+        of = Tournament(
+            lambda e: substitute(key, {op.a: e}),
+            lambda e: self.holds(op.among, e, e),
+            hiding,
+            self.put,
+            self.row,
+            rows,
+            self.count,
+            self.size,
+            self.new,
+        )
+        return of.loops()
+
+    def heaped(self) -> Stmt:
         """Keep the numbers that are not excluded in a heap with the first at its root. Remove them in order and keep
         each one that is not hidden."""
         waiting = self.room("waiting")

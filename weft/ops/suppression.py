@@ -14,6 +14,7 @@ from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import Array
 from weft.ops.search import ahead
+from weft.ops.sort_keys import sort_key
 from weft.support.dtypes import INT64
 
 
@@ -80,7 +81,11 @@ def _compute(attrs: Attrs, out: TensorType, boxes: te.Tensor, scores: te.Tensor,
     def before(a: Expr, other: Expr, b: Expr, c: Expr) -> Expr:
         return ahead(scores[b, c, a], scores[b, c, other], True)
 
-    return te.order(scores.shape[:2], out.shape[2], scores.shape[2], before, "suppress", among=among, hides=hides)
+    def key(a: Expr, b: Expr, c: Expr) -> Expr:
+        return sort_key(scores[b, c, a], descending=True, nan_first=True)
+
+    shape, size = scores.shape[:2], scores.shape[2]
+    return te.order(shape, out.shape[2], size, before, "suppress", among=among, hides=hides, key=key)
 
 
 def _reference(attrs: Attrs, boxes: Array, scores: Array, *limits: Array) -> Array:

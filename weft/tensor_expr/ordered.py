@@ -86,8 +86,10 @@ def order(
 
     ``among(a, i, j, …)`` selects the numbers to sort. ``hides(a, b, i, j, …)`` says whether ``a``, which comes before
     ``b`` and is not removed itself, removes ``b``. Remaining places are -1. With m selected numbers the cost is O(size
-    + m · (log m + count)); the search ends when ``count`` numbers are found. Raises UserError E125 if a condition is
-    not bool, a key is not unsigned, or a key is given beside ``among`` or ``hides``; E206 if data decides a length.
+    + m · (log m + count)); the search ends when ``count`` numbers are found. With a key, vectors take the place of the
+    heap that costs log m, and of the comparisons with single numbers, if what ``hides`` reads depends on ``a`` or on
+    ``b`` and it uses ``a`` only to read. Raises UserError E125 if a condition is not bool or a key is not unsigned;
+    E206 if data decides a length.
     """
     axes = tuple(IterVar(Var(f"i{d}", INDEX), index(e)) for d, e in enumerate(extents))
     count, size = index(count), index(size)
@@ -105,21 +107,13 @@ def order(
     for condition in conditions:
         if condition.dtype != BOOL:
             raise UserError(f"order '{name}' compares by a value of {condition.dtype}, not bool", code="E125")
-    keyed = _key(name, key, among, hides, a, *step)
+    keyed = _key(name, key, a, *step)
     return OrderOp(name, axes, count, size, a, b, *conditions, keyed, tag=current_tag()).output()
 
 
-def _key(
-    name: str,
-    key: Callable[..., Expr] | None,
-    among: Callable[..., Expr] | None,
-    hides: Callable[..., Expr] | None,
-    *step: Var,
-) -> Expr | None:
+def _key(name: str, key: Callable[..., Expr] | None, *step: Var) -> Expr | None:
     if key is None:
         return None
-    if among is not None or hides is not None:
-        raise UserError(f"order '{name}' leaves numbers out, so it has no use for keys", code="E125")
     made = wrap(key(*step))
     if made.dtype.kind != "uint":
         raise UserError(
