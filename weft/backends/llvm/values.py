@@ -14,6 +14,7 @@ from weft.backends.accesses import is_never_nan
 from weft.backends.guards import guards, is_data
 from weft.backends.llvm.conversions import convert
 from weft.backends.llvm.function import LlvmFunction
+from weft.backends.llvm.half_quotients import by_estimate, half_quotient
 from weft.backends.llvm.intrinsics import emit_call
 from weft.backends.llvm.memory import filled_from, filled_load, load
 from weft.backends.llvm.packed import packed_load
@@ -66,7 +67,8 @@ def known(f: LlvmFunction, e: Expr) -> str | None:
 
 def _reads(f: LlvmFunction, e: Expr) -> frozenset[Buffer]:
     out = _NOTHING
-    for c in e.children:
+    divided = half_quotient(e) if isinstance(e, Cast) else None
+    for c in e.children if divided is None else divided.children:
         more = f.reads.get(c)
         if more:
             out = out | more
@@ -89,6 +91,8 @@ def _operands(e: Expr) -> tuple[Expr, ...]:
         return (e.condition, e.otherwise)
     if isinstance(e, Call) and is_packed_load(e):
         return ()
+    if isinstance(e, Cast) and (divided := half_quotient(e)) is not None:
+        return divided.children
     if isinstance(e, Broadcast):
         return (e.value,)
     return e.children
@@ -170,6 +174,11 @@ def _select(f: LlvmFunction, e: Select) -> str:
 
 
 def _cast(f: LlvmFunction, e: Cast) -> str:
+    divided = half_quotient(e)
+    if divided is not None and known(f, divided) is None:
+        made = by_estimate(f, value(f, divided.a), value(f, divided.b))
+        if made is not None:
+            return convert(f, made, divided.dtype, e.dtype, e.lanes)
     return convert(f, value(f, e.a), e.a.dtype, e.dtype, e.lanes)
 
 
