@@ -10,19 +10,23 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from kernel_runner import run_kernel
+from kernel_runner import run_kernel, run_program
 
+from weft import te
 from weft.backends.llvm import assembly, emit_ir
 from weft.backends.llvm.beyond import BEYOND
 from weft.expr.evaluate import evaluate
 from weft.expr.intrinsics import INTRINSICS, call
-from weft.expr.nodes import Call, Load, Var, const
+from weft.expr.nodes import Binary, Call, Load, Select, Var, const
 from weft.expr.visit import post_order
 from weft.lowering.kernel.common.intrinsics import EXPANSIONS, WIDE_EXPANSIONS
+from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
-from weft.support.dtypes import FLOAT32
+from weft.schedule.rules.cpu import default_schedule
+from weft.support.dtypes import FLOAT32, DType
 from weft.target import Target
 from weft.tir.nodes import Buffer, For, Program, Store
+from weft.tir.visit import walk
 
 COUNT = 1 << 14
 rng = np.random.default_rng(11)
@@ -496,3 +500,52 @@ def test_instructions_of_a_vector_of_float64(name: str, most: int) -> None:
     executed = [w for w in re.findall(r"^\t(v\w+)\t", own, re.M) if not w.startswith(("vmov", "vbroadcast", "vpbroad"))]
     vectors = COUNT // 8 // (COUNT // 16)  # in one turn of the loop
     assert "zmm" in own and len(executed) <= most * vectors, len(executed) / vectors
+
+
+def halves(dtype: str, function: Callable[[Any], Any], target: Target) -> Program:
+    """``function`` of all numbers of 16 bits, which is stored with 16 bits."""
+    x = te.placeholder((1 << 16,), dtype, name="x")
+    y = te.compute((1 << 16,), lambda i: function(x[i]), name="y")
+    return default_schedule(te_to_tir("f", (x,), (y,)), target).program
+
+
+def tail_and_line(x: Any) -> Any:
+    return x * 0.5 * (te.erf(x) + 1.0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("target", ["cpu", "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64-v2"])
+def test_functions_of_16_bits(dtype: str, target: str) -> None:
+    """All numbers. Results are nearly always the nearest number; where 1 + erf cancels, the rounding of 1 is left."""
+    machine = Target(target)
+    x = np.arange(1 << 16, dtype=np.uint16).view(DType(dtype).numpy)
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64)
+        usual = np.isfinite(wide)
+        erf = np.array([math.erf(v) for v in wide])
+        parts = np.array([0.5 * v * math.erfc(-v) if v > -1e6 else v * 0.0 for v in wide])
+        cases = ((te.erf, erf, 0.0), (te.tanh, np.tanh(wide), 0.0), (tail_and_line, parts, 2.0**-25))
+    for function, want, slack in cases:
+        (got,) = run_program(halves(dtype, function, machine), [x], target=machine)
+        with np.errstate(all="ignore"):
+            distance = np.abs(got.astype(np.float64) - want)
+            unit = np.spacing(np.abs(want.astype(x.dtype))).astype(np.float64)
+            allowed = 0.56 * unit + slack * np.minimum(np.abs(wide), 8.0)
+        assert (distance <= allowed)[usual & np.isfinite(unit)].all()
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+        np.testing.assert_array_equal(np.signbit(got[usual]), np.signbit(x[usual]))
+
+
+@pytest.mark.parametrize("name", ["erf", "tanh"])
+def test_results_of_16_bits_take_fewer_operations(name: str) -> None:
+    """Only where the result is stored: a float32 that is made of the same numbers has all of its bits."""
+    machine = Target("sapphire-rapids")
+
+    def operations(function: Callable[[Any], Any]) -> int:
+        kernel = tir_to_kernel(halves("float16", function, machine), machine)
+        values = [s.value for s in walk(kernel.body) if isinstance(s, Store)]
+        counted = max((list(post_order(v)) for v in values), key=len)
+        return sum(isinstance(e, (Binary, Call, Select)) for e in counted)
+
+    function = getattr(te, name)
+    assert operations(function) <= 0.7 * operations(lambda x: function(te.cast(x, "float32")))

@@ -12,10 +12,12 @@ from weft.lowering.kernel.common import function_forms as forms
 from weft.lowering.kernel.common import inverse_functions as inverse
 from weft.lowering.kernel.common import mathematics as plain
 from weft.lowering.kernel.common import wide_mathematics as wide
+from weft.lowering.kernel.common.bits import is_half
 from weft.lowering.kernel.common.passes import Lowered
 from weft.support.dtypes import FLOAT16, FLOAT32, FLOAT64, DType
 from weft.target import Target
-from weft.tir.visit import map_expr, transform_expressions
+from weft.tir.nodes import Stmt, Store
+from weft.tir.visit import map_expr, transform, transform_expressions
 
 _EXPONENTIAL = (plain.exp, plain.exp2, plain.expm1, plain.log, plain.log2, plain.log1p, plain.pow, plain.rsqrt)
 _CURVES = (plain.tanh, plain.sigmoid, plain.erf, plain.sin, plain.cos, plain.tan, inverse.sinh, inverse.cosh)
@@ -25,6 +27,8 @@ EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in (*_EXPONE
 WIDE_EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in (*wide.FUNCTIONS, *compensated.FUNCTIONS)}
 """The expansions of float64 intrinsics."""
 _BY_DTYPE: Final[dict[DType, dict[str, forms.Function]]] = {FLOAT32: EXPANSIONS, FLOAT64: WIDE_EXPANSIONS}
+SHORT_EXPANSIONS: Final[dict[str, forms.Function]] = {"erf": plain.short_erf, "tanh": plain.short_tanh}
+"""The expansions of float32 intrinsics whose results are stored with 16 bits."""
 _WITH_INSTRUCTIONS: Final[dict[DType, dict[str, forms.Function]]] = {
     FLOAT32: significands.LOGARITHMS,
     FLOAT64: tables.TABLES,
@@ -35,13 +39,28 @@ _WITH_INSTRUCTIONS: Final[dict[DType, dict[str, forms.Function]]] = {
 def lower_intrinsics(state: Lowered) -> Lowered:
     """The program with the transcendental functions expanded."""
     memo: dict[Expr, Expr] = {}
+    of_halves: dict[Expr, Expr] = {}
     has_instructions = _has_instructions(state.target)
 
     def change(e: Expr) -> Expr | None:
         return expand(e, has_instructions)
 
-    body = transform_expressions(state.program.body, lambda e: map_expr(e, change, memo))
+    def shorten(s: Stmt) -> Stmt | None:
+        if not isinstance(s, Store) or not is_half(s.buffer.dtype):
+            return None
+        made = map_expr(s.value, _short, of_halves)
+        return None if made is s.value else replace(s, value=made)
+
+    body = transform(state.program.body, shorten)
+    body = transform_expressions(body, lambda e: map_expr(e, change, memo))
     return state.with_program(replace(state.program, body=body))
+
+
+def _short(e: Expr) -> Expr | None:
+    """The expansion of a call that a value of 16 bits is computed from, or None if it is that of all others."""
+    if not isinstance(e, Call) or e.dtype != FLOAT32 or e.name not in SHORT_EXPANSIONS:
+        return None
+    return SHORT_EXPANSIONS[e.name](*e.args)
 
 
 def _has_instructions(target: Target) -> bool:

@@ -66,6 +66,23 @@ _ERF_LARGE: Final = (
     -6.34846687e-1,
     -1.28717512e-1,
 )
+# log2(erfc(t)) / t on [0, 4] and (2^r - 1) / r on [-1/2, 1/2]
+_ERF_SHORT: Final = (
+    -7.4160030025e-06,
+    9.2710111439e-05,
+    -2.0439765572e-04,
+    -3.0694967412e-03,
+    3.0296147947e-02,
+    -1.4929193658e-01,
+    -9.1830993243e-01,
+    -1.6279098487e00,
+)
+_EXP2_SHORT: Final = (
+    9.6180656284e-03,
+    5.5837291415e-02,
+    2.4023252788e-01,
+    6.9313685841e-01,
+)
 _SIN: Final = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 _COS: Final = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 
@@ -180,6 +197,28 @@ def erf(x: Expr) -> Expr:
     t = minimum(size, 4.0)
     large = 1.0 - _exp_moderate(polynomial(t, _ERF_LARGE) * t - t)
     return pick(make("lt", size, 0.921875), small, call("copysign", large, x))
+
+
+def _one_less_power(y: Expr) -> Expr:
+    """1 - 2^y for ``y`` in [-120, 0]: relative errors of the result and of 2^y are below 2^-16, but for rounding."""
+    shifted = y + _ROUND32
+    r = y - (shifted - _ROUND32)
+    power = reinterpret(call("shl", reinterpret(shifted, INT32), 23) + 0x3F800000, FLOAT32)
+    return (1.0 - power) - polynomial(r, _EXP2_SHORT) * r * power
+
+
+def short_erf(x: Expr) -> Expr:
+    """Error function for results that are rounded to 16 bits: 1 - 2^(t p(t)) for the size t of ``x``, with p fitted to
+    log2(erfc(t)) / t. Relative errors are below 2^-15, also those of the distance from 1, but for rounding."""
+    t = minimum(call("abs", x), 4.0)
+    return call("copysign", _one_less_power(polynomial(t, _ERF_SHORT) * t), x)
+
+
+def short_tanh(x: Expr) -> Expr:
+    """Hyperbolic tangent for results that are rounded to 16 bits: u / (2 - u) with u = 1 - e^(-2 t) for the size t of
+    ``x``. Relative errors are below 2^-15, also those of the distance from 1, but for rounding."""
+    u = _one_less_power(minimum(call("abs", x), 20.0) * (-2.0 * _LOG2_E))
+    return call("copysign", u / (2.0 - u), x)
 
 
 def _quadrant(x: Expr) -> tuple[Expr, Expr]:
