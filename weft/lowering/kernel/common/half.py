@@ -109,6 +109,18 @@ def _read_as_halves(body: Stmt) -> set[object]:
 def _narrow(e: Expr, dtype: DType) -> Expr:
     if isinstance(e, Cast) and isinstance(e.a, (Load, Cast, Call)) and e.a.dtype == dtype:
         return e.a  # a value that was just widened needs no rounding
-    if isinstance(e, Select) and all(isinstance(x, (Cast, Const)) for x in (e.then, e.otherwise)):
+    if isinstance(e, Select) and _is_chosen(e):
         return Select(e.condition, _narrow(e.then, dtype), _narrow(e.otherwise, dtype))
     return cast(e, dtype)
+
+
+def _is_chosen(e: Expr) -> bool:
+    """Whether ``e`` is one of several values that were converted, or a constant."""
+    pending = [e]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Select):
+            pending += [part.then, part.otherwise]
+        elif not isinstance(part, (Cast, Const)):
+            return False
+    return True

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 
 from weft.cost.caches import CACHE_LINE_BYTES
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import Const, Load, Select, Var
-from weft.expr.visit import collect, free_vars
+from weft.expr.nodes import Const, Expr, Load, Select, Var
+from weft.expr.visit import collect, free_vars, post_order
 from weft.schedule.primitives.sampling import locations
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent
@@ -79,8 +79,9 @@ class Context:
 
     def lanes(self, view: View) -> int:
         """Number of vector lanes for the widest type of the block. 16-bit floats count as 32 bits, in which they are
-        computed. Numbers of rows that are looked up do not count: they are the same in all lanes."""
-        bits = [32 if s.value.dtype.is_float else 8 for s in view.stores]
+        computed, unless the block only moves them. Numbers of rows that are looked up do not count: they are the same
+        in all lanes."""
+        bits = [32 if s.value.dtype.is_float and not _moves_halves(s.value) else 8 for s in view.stores]
         bits += [s.buffer.dtype.bits for s in view.stores]
         bits += [a.buffer.dtype.bits for a in view.loads_in_lanes]
         return self.target.cpu.lanes(max(bits, default=32))
@@ -193,6 +194,20 @@ class Context:
         else:
             _, inner = s.split(loop, factors=(None, self.choose(near(lanes, 2 * lanes, 2), lanes)))
         s.vectorize(inner)
+
+
+def _moves_halves(value: Expr) -> bool:
+    """Whether ``value`` is one of several 16-bit floats that are loaded, chosen by what is no float."""
+    if not value.dtype.is_float or value.dtype.bits != 16:
+        return False
+    pending = [value]
+    while pending:
+        e = pending.pop()
+        if isinstance(e, Select) and not any(c.dtype.is_float for c in post_order(e.condition)):
+            pending += [e.then, e.otherwise]
+        elif not isinstance(e, (Load, Const)):
+            return False
+    return True
 
 
 def guarded_load(view: View) -> bool:
