@@ -19,6 +19,22 @@ THREADS = 3
 """Several, so that parallel loops run in several chunks: their captures and offsets are tested."""
 
 
+def compiled(
+    kernel: Program, target: Target | None = None, changed: Callable[[bytes], bytes] = bytes
+) -> Callable[..., None]:
+    """A program in kernel form as a function of its parameters, which it writes in place, and of its sizes. ``changed``
+    may change its code."""
+    target = target or Target("cpu")
+    code = backend_of(target).emit(kernel, target)
+    data, needed = changed(code.data), kernel.attrs.get("workspace")
+
+    def run(arrays: Sequence[np.ndarray], sizes: Sequence[int] = ()) -> None:
+        values = {v: Const(s) for v, s in zip(kernel.sizes, sizes, strict=True)}
+        call(data, code.entry, arrays, sizes, None if needed is None else int(substitution(values)(needed)))
+
+    return run
+
+
 def run_kernel(
     kernel: Program,
     arrays: list[np.ndarray],
@@ -27,12 +43,7 @@ def run_kernel(
     changed: Callable[[bytes], bytes] = bytes,
 ) -> None:
     """Run a program in kernel form on its parameters, which it writes in place. ``changed`` may change its code."""
-    target = target or Target("cpu")
-    code = backend_of(target).emit(kernel, target)
-    needed = kernel.attrs.get("workspace")
-    if needed is not None:
-        needed = int(substitution({v: Const(s) for v, s in zip(kernel.sizes, sizes, strict=True)})(needed))
-    call(changed(code.data), code.entry, arrays, sizes, needed)
+    compiled(kernel, target, changed)(arrays, sizes)
 
 
 def call(
