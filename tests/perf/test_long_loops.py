@@ -19,7 +19,7 @@ from weft.lowering.kernel.cpu.asking import ASK, INTERVAL
 from weft.pipeline import optimize, unscheduled
 from weft.target import Target
 from weft.tir.nodes import For, If, Program, Stmt, Store
-from weft.tir.visit import children
+from weft.tir.visit import children, walk
 
 N = 50_000_000
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -85,3 +85,32 @@ def kernels(graph: ModelProto) -> list[Program]:
 def test_long_loops_ask(name: str, n: int | str) -> None:
     for kernel in kernels(cases(n)[name]):
         assert unasked(kernel.body, {size: Const(N) for size in kernel.sizes}) <= 2 * INTERVAL
+
+
+def short(n: str, m: str) -> dict[str, ModelProto]:
+    """Operators whose parallel loops have iterations of at most a row, on two open dimensions."""
+    return {
+        "Neg": model("Neg", (n,)),
+        "Cast": model("Cast", (n, m), outputs=((TensorProto.FLOAT16, "y"),), to=TensorProto.FLOAT16),
+        "by row": model("Add", (n, 64), np.ones(64, np.float32)),
+        "by column": model("Mul", (64, m), np.ones((64, 1), np.float32)),
+        "last": model("ReduceSum", (n, m), np.array([1])),
+        "first": model("ReduceMax", (n, m), axes=[0]),
+        "all": model("ReduceSum", (n, m)),
+        "Softmax": model("Softmax", (n, m)),
+        "Transpose": model("Transpose", (n, m)),
+        "Tile": model("Tile", (n, m), np.array([1, 2])),
+        "CumSum": model("CumSum", (n, m), np.int64(0)),
+    }
+
+
+@pytest.mark.parametrize("name", short("n", "m"))
+def test_short_iterations_are_not_each_followed_by_a_question(name: str) -> None:
+    """A question costs as much as some hundred vectors: the rest of a row that was cut counts as what is left of it."""
+    for kernel in kernels(short("n", "m")[name]):
+        sizes: dict[Var, Expr] = {size: Const(4000) for size in kernel.sizes}
+        for s in walk(kernel.body):
+            if isinstance(s, For) and s.kind == "parallel" and ASK in s.annotations:
+                asks, turns = (Facts().simplify(substitute(to_index(e), sizes)) for e in (s.annotations[ASK], s.extent))
+                assert isinstance(asks, Const) and isinstance(turns, Const)
+                assert asks.value >= turns.value or int(asks.value) * unasked(s.body, sizes, True) > 2000, kernel

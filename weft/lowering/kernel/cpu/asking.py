@@ -37,6 +37,8 @@ INTERVAL: Final = 1 << 22
 """Between two questions, in quarters of a nanosecond: a millisecond. Numbers that memory delays, or
 denormal ones, take many times as long as estimated; a run still stops within 10 ms."""
 _SHARE: Final = 64
+_BOUNDS: Final = (4096, 256, 16)
+"""Numbers of iterations that a loop is tried to be proved not to exceed."""
 _OPERATION, _DIVISION, _FUNCTION, _SCATTERED, _FOREIGN = 1, 20, 40, 20, 4000
 """Quarters of a nanosecond: an operation on one vector or access of one, or a turn of a loop; divisions, functions
 without expansion, accesses at places that come from data, functions of other languages. Arithmetic on scalar indices
@@ -202,6 +204,12 @@ class _Asker:
             found: int | None = max(0, int(extent.value))
         else:
             found = None if self.facts is None else self.facts.maximum(extent)
+            if found is None and self.facts is not None:
+                # The rest of a row that was cut is bounded by quotients of its length, of which only proofs know.
+                for n in _BOUNDS:
+                    if not self.facts.prove(make("le", extent, const(n, INDEX))):
+                        break
+                    found = n
         return None if found is None or found > INTERVAL else max(0, found)
 
     def versions(self, s: For, interval: int, inner: _Time) -> Stmt:
