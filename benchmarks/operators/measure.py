@@ -82,6 +82,7 @@ def measured(case: Case, seconds: float, peers: Sequence[str]) -> Row | None:
         results = [np.array(r) for r in _several(exe(*given))]
     except Exception as why:  # a crash is a row of the table, whatever raised it
         return Row(case.name, problem=f"{type(why).__name__}: {' '.join(str(why).split())[:160]}")
+    tolerance = _tolerance(*given, *results)
     outs = [np.empty_like(r) for r in results]
     target: Any = outs if len(outs) > 1 else outs[0]
     runs: dict[str, Callable[[], Any]] = {"weft": lambda: exe(*given, out=target)}
@@ -91,12 +92,12 @@ def measured(case: Case, seconds: float, peers: Sequence[str]) -> Row | None:
         run = onnxruntime_run(proto, 1, inputs, theirs)
         if run is not None:
             run()
-            problem = differs(results, theirs, _tolerance(inputs))
+            problem = differs(results, theirs, tolerance)
             runs["onnxruntime"] = run
         else:
             left_out["onnxruntime"] = "does not run the model"
     if "torch" in peers and case.place == "alone":
-        torch, why = torch_run(proto, given, results, _tolerance(inputs))
+        torch, why = torch_run(proto, given, results, tolerance)
         if torch is None:
             left_out["torch"] = why
         else:
@@ -108,8 +109,9 @@ def _several(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (tuple, list)) else (value,)
 
 
-def _tolerance(inputs: Mapping[str, Array]) -> float:
-    return max((TOLERANCES.get(v.dtype.name, 0.0) for v in inputs.values()), default=0.0) or TOLERANCES["float32"]
+def _tolerance(*arrays: Array) -> float:
+    """That of the least precise dtype of operands and results: engines cast float64 to float16 in one or two steps."""
+    return max((TOLERANCES.get(v.dtype.name, 0.0) for v in arrays), default=0.0) or TOLERANCES["float32"]
 
 
 def differs(ours: Sequence[Array], theirs: Sequence[Array], tolerance: float) -> str:
