@@ -15,6 +15,15 @@ L1_TLB_PAGES: Final = 64
 """Pages whose addresses a core translates at once; others cost some cycles more."""
 L1_WAYS: Final = 8
 """Lines that one set of the first-level cache holds."""
+MAX_LAST_BYTES: Final = 32 << 20
+"""Most bytes of the last cache for each core that processors have. Where a larger one is reported, it belongs to a
+whole machine, of which a process or a virtual machine has some cores, and others fill the rest of it."""
+
+
+def last_cache(l2: int, l3: int, cores: int) -> int:
+    """The bytes that ``cores`` cores expect to find in the last cache: at most their share of ``l3``, which is 0 if
+    there is no third-level cache."""
+    return min(l3, cores * MAX_LAST_BYTES) or l2
 
 
 def stays_in_l2(nbytes: int, l2: int) -> bool:

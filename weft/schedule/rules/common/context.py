@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 
-from weft.cost.caches import CACHE_LINE_BYTES
+from weft.cost.caches import CACHE_LINE_BYTES, last_cache
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Const, Expr, Load, Select, Var
 from weft.expr.visit import collect, free_vars, post_order
@@ -118,8 +118,8 @@ class Context:
         its beginning would be evicted before the end is written. Its lines are then not read before they are written.
         The innermost ``in_order`` axes must cover whole cache lines, because writing part of a line costs more than
         reading the line first. Returns whether it does so."""
-        caches, view = self.target.cpu, self.view(ref)
-        last = caches.l3 or caches.l2
+        cpu, view = self.target.cpu, self.view(ref)
+        last = last_cache(cpu.l2, cpu.l3, cpu.cores)
         width, elements = view.output.buffer.dtype.nbytes, 1
         for n, axis in enumerate(reversed(view.spatial)):
             if n == in_order and elements * width % CACHE_LINE_BYTES:
