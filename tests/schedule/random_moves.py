@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Select
 from weft.schedule import BlockRef, IndexMap, LoopRef, Schedule, TensorIntrinsic
 from weft.schedule.primitives.kinds import THREAD_AXES
@@ -220,6 +221,12 @@ def sampled_split(s: Schedule, r: random.Random) -> object:
     return s.split(loop, factor=r.choice([width * 2, 1 + width // 2, 5 - width]))
 
 
+def keep_state(s: Schedule, r: random.Random) -> BlockRef:
+    """The state of a recurrence, if there is one."""
+    ordered = [b for b in s.get_blocks() if any(it.kind == IterVar.ORDERED for it in s.state.block(b).iters)]
+    return s.cache_state(r.choice(ordered or [some_block(s, r)]))
+
+
 def split_by_size(s: Schedule, r: random.Random) -> object:
     """A factor computed from sizes of the program, or a new size."""
     size = s.size(r.choice(["t", *(v.name for v in s.program.sizes)]))
@@ -291,6 +298,7 @@ MOVES: dict[str, Move] = {
     "merge": merge_two,
     "reindex": lambda s, r: s.reindex(some_block(s, r), r.randrange(2), r.random() < 0.3),
     "cache_index": lambda s, r: s.cache_index(some_block(s, r), r.randrange(2), r.randrange(3)),
+    "cache_state": keep_state,
     "unsafe_set_dtype": widen,
     "decompose_padding": pad_first,
     "reorder_block_iter_var": permute_variables,

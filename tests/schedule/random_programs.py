@@ -69,6 +69,17 @@ def random_stage(rng: random.Random, name: str, x: Tensor, y: Tensor, w: Tensor)
     return kinds[rng.choice(sorted(kinds))]()
 
 
+def random_recurrence(rng: random.Random) -> Program:
+    """Totals along the first axis of a matrix of small whole numbers, and a stage that reads them."""
+    shape = (rng.randint(2, 7), rng.randint(2, 7))
+    x, state = te.placeholder(shape, name="A"), te.placeholder(shape, name="state")
+    first = te.compute((1, shape[1]), lambda t, i: x[t, i], name="first")
+    combine = rng.choice([lambda a, b: a + b, maximum, lambda a, b: b - a])
+    step = te.compute(shape, lambda t, i: combine(state[t - 1, i], x[t, i]), name="step")
+    totals = te.scan(first, step, state, [x], name="totals")
+    return te_to_tir("random", [x], [te.compute(shape, lambda i, j: totals[i, j] * 2.0, name="out")])
+
+
 def there_and_back(name: str, x: Tensor) -> Tensor:
     """The elements in a row, doubled, and back as a matrix."""
     rows, columns = (int(d) for d in x.shape)

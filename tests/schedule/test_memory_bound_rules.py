@@ -135,8 +135,8 @@ def scheduled_steps(shape: tuple[Any, ...], dtype: str, name: str, **attrs: Any)
     ("shape", "dtype", "name", "ahead"),
     [
         ((4096, 1024), "float32", "cumsum", "1"),
-        ((4096, 1024), "int64", "cumsum", "1"),
-        ((4096, 1000), "float64", "cumprod", "1"),
+        ((4096, 1027), "int64", "cumsum", "1"),
+        ((4096, 1003), "float64", "cumprod", "1"),
         ((30_000, 128), "float32", "cumprod", "8"),
         ((9000, 15, 17), "float32", "cumsum", "4"),
         ((te.var("n"), 1024), "float32", "cumsum", "1"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kernel_runner import run_program
 from random_moves import INTRINSICS, MOVES, random_moves
-from random_programs import random_program, random_program_of_any_rank
+from random_programs import random_program, random_program_of_any_rank, random_recurrence
 from schedule_cases import all_sizes, check, inputs_for
 from seeds import seeds
 
@@ -24,6 +24,8 @@ from weft.tir.visit import walk
 
 SEEDS, CASES = 12, 25
 """Seeds by default, and programs of each."""
+RECURRENCES = (7, 10)
+"""Cases with a recurrence."""
 TRIES = 14
 """Moves of each program."""
 OPEN_SIZES = ((5, 4, 3, 2), (0, 0, 0, 0), (1, 0, 0, 0), (3, 0, 4, 0), (0, 3, 0, 3))
@@ -32,10 +34,13 @@ OPEN_SIZES = ((5, 4, 3, 2), (0, 0, 0, 0), (1, 0, 0, 0), (3, 0, 4, 0), (0, 3, 0, 
 
 def schedule_of(seed: int, case: int, accepted: Counter[str]) -> tuple[Program, Schedule]:
     """A random program and its random schedule: of matrices, every fifth with symbolic sizes, every fourth of any rank
-    and type. Counts the moves that were accepted."""
+    and type, some with a recurrence. Counts the moves that were accepted."""
     rng = random.Random(1000 * seed + case)
     symbolic, any_rank = case % 5 == 4, case % 4 == 1
-    original = random_program_of_any_rank(rng) if any_rank and not symbolic else random_program(rng, symbolic)
+    if case % CASES in RECURRENCES:
+        original = random_recurrence(rng)
+    else:
+        original = random_program_of_any_rank(rng) if any_rank and not symbolic else random_program(rng, symbolic)
     s = Schedule(original, seed=case, intrinsics=INTRINSICS)
     random_moves(s, rng, TRIES, accepted)
     return original, s

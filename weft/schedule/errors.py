@@ -40,6 +40,7 @@ RULES: Final[dict[str, str]] = {
     "S043": "a buffer with elements that no block writes cannot be copied as a whole",
     "S044": "a block must not read a buffer that it writes with stores that bypass the caches",
     "S045": "an element that is copied must exist for all values of the variables",
+    "S046": "a state is kept apart only if each step reads that of the step before it, in its own column",
     # reductions
     "S050": "only a block with init and reduce variables can be decomposed or factored",
     "S051": "the init must run before every loop of the reduction and after none",

@@ -378,6 +378,12 @@ class Schedule(TextInNotebooks):
         made: BlockRef = self._apply("cache_index", block=_block(block), read_index=read_index, axis=axis, scope=scope)
         return made
 
+    def cache_state(self, block: BlockRef | str, scope: str = "global") -> BlockRef:
+        """Keep the last step of a recurrence in a buffer of its own; returns the block that copies the state before the
+        first step there."""
+        made: BlockRef = self._apply("cache_state", block=_block(block), scope=scope)
+        return made
+
     def unsafe_set_dtype(self, block: BlockRef | str, write_index: int, dtype: str) -> None:
         """Store an intermediate buffer in another type. Values are cast, so results may change."""
         self._apply("unsafe_set_dtype", block=_block(block), write_index=write_index, dtype=dtype)

@@ -63,6 +63,7 @@ def pad_einsum(state: State, block: BlockRef, padding: tuple[int, ...]) -> tuple
         shape = tuple(n if v is None else rounded[v] for v, n in zip(variables, buffer.shape, strict=True))
         copies[buffer] = Buffer(state.fresh_buffer(f"{buffer.name}_pad"), shape, buffer.dtype)
         is_result = buffer is found.writes[0].buffer
+        _check_written(state, found, buffer)
         name = state.fresh_block(f"{buffer.name}_{'crop' if is_result else 'pad'}")
         (crops if is_result else pads).append(name)
         if is_result:
@@ -78,6 +79,13 @@ def pad_einsum(state: State, block: BlockRef, padding: tuple[int, ...]) -> tuple
     root = removed_root(state, found)
     state.commit(state.tree.replace({root: seq(*before, made, *after)}), new=copies.values())
     return tuple(BlockRef(n) for n in (*pads, *crops))
+
+
+def _check_written(state: State, block: Block, buffer: Buffer) -> None:
+    """Refuse to copy a buffer that a later block goes on writing, such as the state of a recurrence."""
+    late = [b for b in state.tree.writers(buffer) if state.tree.position[b] > state.tree.position[block]]
+    if late:
+        raise state.refuse("S023", f"'{buffer.name}' is written by '{late[0].name}' too, later", at=late[0])
 
 
 def _equal(a: Expr, b: Expr) -> bool:

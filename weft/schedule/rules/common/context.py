@@ -114,21 +114,25 @@ class Context:
         self.done.add(ref.name)
 
     def stream_large(self, ref: BlockRef, in_order: int) -> bool:
-        """Write a result with stores that bypass the caches, if the caches cannot hold it and what it is computed from:
-        its beginning would be evicted before the end is written. Its lines are then not read before they are written.
-        The innermost ``in_order`` axes must cover whole cache lines, because writing part of a line costs more than
-        reading the line first. Returns whether it does so."""
-        cpu, view = self.target.cpu, self.view(ref)
-        last = last_cache(cpu.l2, cpu.l3, cpu.cores)
-        width, elements = view.output.buffer.dtype.nbytes, 1
-        for n, axis in enumerate(reversed(view.spatial)):
-            if n == in_order and elements * width % CACHE_LINE_BYTES:
-                return False
-            elements *= static_extent(axis) or 0
-        if not (last and elements and bytes_of(view, elements) > last and self.is_output(ref)):
+        """Write a result that :meth:`exceeds_caches` with stores that bypass the caches. Its lines are then not read
+        before they are written. Returns whether it does so."""
+        if not self.exceeds_caches(ref, in_order):
             return False
         self.schedule.stream(ref)
         return True
+
+    def exceeds_caches(self, ref: BlockRef, in_order: int) -> bool:
+        """Whether the caches cannot hold a result and what it is computed from: its beginning would be evicted before
+        the end is written. The innermost ``in_order`` axes must cover whole cache lines, because writing part of a line
+        past the caches costs more than reading the line first."""
+        cpu, view = self.target.cpu, self.view(ref)
+        last = last_cache(cpu.l2, cpu.l3, cpu.cores)
+        width, elements = view.output.buffer.dtype.nbytes, 1
+        for n, axis in enumerate(reversed(view.block.iters)):
+            if n == in_order and elements * width % CACHE_LINE_BYTES:
+                return False
+            elements *= static_extent(axis) or 0
+        return bool(last and elements and bytes_of(view, elements) > last and self.is_output(ref))
 
     # -- decisions: each default is recorded as a sampling instruction, for which search may decide otherwise -------
 

@@ -1,7 +1,18 @@
 """Recurrences: each step along an ordered axis needs the previous step; vectors run along the last of the other axes.
 
-If several threads are faster, each thread takes strips of columns and runs all steps of a strip. Rows of results in
-memory are fetched some steps before they are written.
+If several threads are faster, each thread takes strips of columns and runs all steps of a strip. Results that the
+caches cannot hold are written past them, and the last step is kept in a row of its own, because what is written past
+the caches cannot be read back soon:
+
+    parallel (strip of columns):
+        state[strip] = results[0, strip]
+        for tiles of some steps:
+            for vectors of the strip:
+                for the steps of the tile:       unrolled: the state stays in a register
+                    state[vector] = f(state[vector], operands[t, vector])
+                    results[t, vector] = state[vector]
+
+Otherwise, rows of results in memory are fetched some steps before they are written.
 """
 
 from __future__ import annotations
@@ -12,8 +23,9 @@ from weft.cost.assumed import EXTENT
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Load
 from weft.expr.visit import collect
+from weft.schedule.primitives.cache_state import why_not_last_step
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.common.access import View
+from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.ahead import prefetch_rows, rows_fit
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
@@ -30,6 +42,9 @@ MAX_STRIP_VECTORS = 16
 PIECE_START_BYTES = 640
 """What the start of each piece of a row costs in bytes, if the data is in memory: strips of 512 bytes take twice as
 long as whole rows, strips of 128 bytes four times."""
+STEPS_AT_A_TIME = 4
+"""Steps of a tile whose state is kept apart: the rows that they read and write are fetched and written at once, and the
+row of the state is read and written once for all of them."""
 MIN_PIECE_BYTES = 128
 """Least width of a strip of data in memory."""
 
@@ -48,11 +63,18 @@ def schedule_recurrence(context: Context, block: BlockRef) -> bool:
     if view.stride(view.output, last) != 1 or any(view.stride(a, last) not in (0, 1) for a in view.loads):
         return False
     alone = sum(1 for _ in blocks_below(context.loop(loops[0]))) == 1
+    first: BlockRef | None = None
     if alone and steps_column_by_column(view):
         row = min(contiguous_suffix(view), len(view.spatial))
+        first = _keep_apart(context, block, max(1, row))
         if row > 1:  # pieces of one long row, not of many short ones
             loops[-row:] = [context.fuse(loops[-row:])]
-        loops = _in_strips(context, view, loops, lanes)
+        loops = _in_strips(context, view, loops, lanes, first, row)
+    if first is not None:
+        context.vectorize(s.get_loop(first, -1), lanes)
+        _in_tiles(context, block, loops, lanes)
+        context.done |= {first.name, block.name}
+        return True
     extents = [context.extent(x) for x in loops[1:]]
     elements = None if None in extents else math.prod(e or 0 for e in extents)
     context.vectorize(loops[-1], lanes, VECTORS_IN_FLIGHT)
@@ -75,6 +97,33 @@ def _fetch_next_steps(context: Context, block: BlockRef, steps: LoopRef, row: in
         prefetch_rows(context, written, row, steps, inside[-1])
 
 
+def _keep_apart(context: Context, block: BlockRef, row: int) -> BlockRef | None:
+    """Stream the results and keep the state apart, if the caches cannot hold the results, whose innermost ``row`` axes
+    are contiguous. Returns the block that starts the state; None if it stays as it is."""
+    view, s = context.view(block), context.schedule
+    steps, own = static_extent(view.block.iters[0]), tuple(i.var for i in view.block.iters)
+    if steps is None or steps < 2 * STEPS_AT_A_TIME or view.stores[0].indices != own:
+        return None
+    if why_not_last_step(view.block) is not None or not context.exceeds_caches(block, row):
+        return None
+    first = s.cache_state(block)
+    s.stream(block)
+    return first
+
+
+def _in_tiles(context: Context, block: BlockRef, loops: list[LoopRef], lanes: int) -> None:
+    """Run some steps of a vector one after another, then those of the next vector."""
+    s, steps = context.schedule, loops[0]
+    tile = context.choose(near(STEPS_AT_A_TIME), STEPS_AT_A_TIME)
+    _, inner = s.split(steps, factors=(None, tile))
+    context.vectorize(loops[-1], lanes)
+    vectors = s.get_loops(block)
+    vectors = vectors[vectors.index(inner) + 1 : -1]
+    if vectors:
+        s.reorder(*vectors, inner)
+    s.unroll(inner)
+
+
 def steps_column_by_column(view: View) -> bool:
     """Whether a step reads previous results only in its own column."""
     store = view.stores[0]
@@ -85,9 +134,14 @@ def steps_column_by_column(view: View) -> bool:
     )
 
 
-def _in_strips(context: Context, view: View, loops: list[LoopRef], lanes: int) -> list[LoopRef]:
+def _in_strips(
+    context: Context, view: View, loops: list[LoopRef], lanes: int, first: BlockRef | None, row: int
+) -> list[LoopRef]:
     """Run all steps of a strip of columns in one iteration of a parallel loop. Returns the loops unchanged if that is
-    not faster. Strips within one row of columns are adjacent."""
+    not faster. Strips within one row of columns are adjacent.
+
+    ``first`` is the block that starts the state of the columns, of which the last ``row`` axes are one, in the same
+    strips."""
     s, work, extent = context.schedule, work_of(view), context.extent(loops[-1])
     if context.nested or not worth_parallel(work, context.target):
         return loops
@@ -100,15 +154,30 @@ def _in_strips(context: Context, view: View, loops: list[LoopRef], lanes: int) -
         vectors = min(vectors, max(step, extent // (lanes * wanted * step) * step))
     if exceeds_l2(context.target, view.output.buffer):
         vectors = max(vectors, _strip_bytes(context, view, extent, wanted) // (lanes * view.output.buffer.dtype.nbytes))
+    starts = _joined_loops(context, first, row)
     if extent is None or extent >= 2 * lanes * vectors:
         width = context.choose(near(vectors, 2 * vectors), vectors)
         strips, last = s.split(last, factors=(None, lanes * width))
         around = [*around, strips]
+        starts[-1:] = s.split(starts[-1], factors=(None, lanes * width)) if starts else ()
     if not around:
         return loops
     s.reorder(*around, steps, last)
-    context.parallelize(context.fuse(around), work)
+    strip = context.fuse(around)
+    if first is not None and len(view.spatial) == 1:
+        strip = s.merge(context.fuse(starts[:-1]), strip)  # each strip has a state of its own
+    elif first is not None:
+        context.parallelize(context.fuse(starts[:-1]), work_of(context.view(first)))
+    context.parallelize(strip, work)
     return [steps, last]
+
+
+def _joined_loops(context: Context, first: BlockRef | None, row: int) -> list[LoopRef]:
+    """The loops of the block that starts a state, if there is one; those of the innermost ``row`` axes are one."""
+    loops = [] if first is None else list(context.schedule.get_loops(first))
+    if row > 1 and loops:
+        loops[-row:] = [context.fuse(loops[-row:])]
+    return loops
 
 
 def _strip_bytes(context: Context, view: View, extent: int | None, most: int) -> int:
