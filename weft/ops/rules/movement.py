@@ -238,10 +238,6 @@ def _without_broadcast(m: GraphMatch) -> GraphExpr | None:
     return None
 
 
-def _only_part(m: GraphMatch) -> GraphExpr | None:
-    return same_type(m.x, m.root)
-
-
 def _joined_again(m: GraphMatch) -> GraphExpr | None:
     """concat of all parts of a split, in order."""
     root = m.call
@@ -260,6 +256,14 @@ def _joined_again(m: GraphMatch) -> GraphExpr | None:
 def _part_of_concat(m: GraphMatch) -> GraphExpr | None:
     root = m.call
     return same_type(root.args[0], root) if len(root.args) == 1 else _joined_again(m)
+
+
+def _without_nothing(m: GraphMatch) -> GraphExpr | None:
+    """concat without the operands that have no elements, but for one of them if there are no others."""
+    root = m.call
+    axis = root.attrs.axis % root.tensor.rank
+    some = [a for a in root.args if a.tensor.shape[axis] != 0] or [root.args[0]]
+    return try_call(CONCAT, some, root.attrs, root) if len(some) < len(root.args) else None
 
 
 MAX_CONCAT_OPERANDS = 24
@@ -331,7 +335,8 @@ PART_RULES: tuple[GraphRule, ...] = (
     GraphRule("tile-once", op(TILE, _x, attrs=lambda a: all(isinstance(r, int) and r == 1 for r in a.repeats)), keep_x),
     GraphRule("broadcast-to-itself", op(BROADCAST_TO, _x), keep_x),
     GraphRule("flip-of-nothing", op(FLIP, _x, attrs={"axes": ()}), keep_x),
-    GraphRule("split-into-one", project(op(SPLIT, _x, attrs=lambda a: len(a.sizes) == 1)), _only_part),
+    GraphRule("split-into-whole", project(op(SPLIT, _x)), keep_x),  # the other parts, if any, have no elements
+    GraphRule("concat-with-nothing", op(CONCAT, anything(), rest), _without_nothing),
     GraphRule("concat-of-one", op(CONCAT, anything(), rest), _part_of_concat),
     GraphRule("concat-of-many", op(CONCAT, anything(), rest), _in_groups),
     GraphRule("gather-one", op(GATHER, _x, constant("index")), _gather_one),
