@@ -47,41 +47,54 @@ static int64_t find_outside(const char *from, int32_t element, int64_t count, co
     return count;
 }
 
+enum {
+    CHUNK = 256,   /* elements checked by one loop of fixed length */
+    QUARTER = 64,  /* of a chunk: four numbers that do not wait for each other gather what is outside */
+    COLUMN_CHUNK = 64,
+};
+
 /* Whether all elements are between two numbers: `v - low` and `high - v` both have no sign bit exactly there, also where they
-   wrap around, as one of them then has it. Processors that cannot compare vectors of 64 bits do this in vectors too, and
-   compilers unroll blocks of a fixed length at any level of optimization. The buffer is aligned. */
+   wrap around, as one of them then has it. Processors that cannot compare vectors of 64 bits do this in vectors too. A loop of
+   a fixed length that gathers into local variables becomes one of vectors in registers at any level of optimization that knows
+   vectors; an array would stay in memory. The buffer is aligned. */
 #define WEFT_ALL_INSIDE(name, type, whole)                                                            \
     static bool name(const type *v, int64_t count, type low, type high) {                             \
-        enum { BLOCK = 64 / sizeof(type) };                                                           \
-        whole outside[BLOCK] = {0}, any = 0;                                                          \
-        int64_t n = 0;                                                                                \
-        for (; n + BLOCK <= count; n += BLOCK)                                                        \
-            for (int k = 0; k < BLOCK; k++)                                                           \
-                outside[k] |= ((whole)v[n + k] - (whole)low) | ((whole)high - (whole)v[n + k]);       \
-        for (; n < count; n++) any |= ((whole)v[n] - (whole)low) | ((whole)high - (whole)v[n]);       \
-        for (int k = 0; k < BLOCK; k++) any |= outside[k];                                            \
+        const whole least = (whole)low, most = (whole)high;                                           \
+        whole any = 0;                                                                                \
+        for (; count >= CHUNK; v += CHUNK, count -= CHUNK) {                                          \
+            whole a = 0, b = 0, c = 0, d = 0;                                                         \
+            for (int k = 0; k < QUARTER; k++) {                                                       \
+                const whole p = (whole)v[k], q = (whole)v[QUARTER + k];                               \
+                const whole r = (whole)v[2 * QUARTER + k], s = (whole)v[3 * QUARTER + k];             \
+                a |= (p - least) | (most - p), b |= (q - least) | (most - q);                         \
+                c |= (r - least) | (most - r), d |= (s - least) | (most - s);                         \
+            }                                                                                         \
+            any |= a | b | c | d;                                                                     \
+        }                                                                                             \
+        for (int64_t n = 0; n < count; n++) any |= ((whole)v[n] - least) | (most - (whole)v[n]);      \
         return any >> (8 * sizeof(type) - 1) == 0;                                                    \
     }
 WEFT_ALL_INSIDE(all_inside_32, int32_t, uint32_t)
 WEFT_ALL_INSIDE(all_inside_64, int64_t, uint64_t)
 #undef WEFT_ALL_INSIDE
 
-/* The same for elements in rows of `columns`, each with a range of its own: the ranges of as many blocks as there are columns
-   are laid out like the elements, and then begin again. */
+/* The same for elements in rows of `columns`, each with a range of its own. The ranges are laid out like the elements of a
+   chunk that begins with any column. */
 #define WEFT_ALL_IN_COLUMNS(name, type, whole)                                                        \
     static bool name(const type *v, int64_t count, const type *low, const type *high, int columns) {  \
-        enum { BLOCK = 64 / sizeof(type) };                                                           \
-        whole least[MAX_RANK * BLOCK], most[MAX_RANK * BLOCK], outside[BLOCK] = {0}, any = 0;         \
-        for (int k = 0, column = 0; k < columns * BLOCK; k++, column = column + 1 < columns ? column + 1 : 0) \
-            least[k] = (whole)low[column], most[k] = (whole)high[column];                             \
-        int64_t n = 0;                                                                                \
-        int first = 0;                                                                                \
-        for (; n + BLOCK <= count; n += BLOCK, first = first + BLOCK < columns * BLOCK ? first + BLOCK : 0) \
-            for (int k = 0; k < BLOCK; k++)                                                           \
-                outside[k] |= ((whole)v[n + k] - least[first + k]) | (most[first + k] - (whole)v[n + k]); \
-        for (int k = 0; n + k < count; k++)                                                           \
-            any |= ((whole)v[n + k] - least[first + k]) | (most[first + k] - (whole)v[n + k]);        \
-        for (int k = 0; k < BLOCK; k++) any |= outside[k];                                            \
+        whole laid_least[COLUMN_CHUNK + MAX_RANK], laid_most[COLUMN_CHUNK + MAX_RANK], any = 0;       \
+        for (int k = 0; k < COLUMN_CHUNK + columns; k++)                                              \
+            laid_least[k] = (whole)low[k % columns], laid_most[k] = (whole)high[k % columns];         \
+        int first = 0; /* the column of the next element */                                           \
+        for (; count >= COLUMN_CHUNK; v += COLUMN_CHUNK, count -= COLUMN_CHUNK) {                     \
+            const whole *least = laid_least + first, *most = laid_most + first;                       \
+            whole a = 0;                                                                              \
+            for (int k = 0; k < COLUMN_CHUNK; k++) a |= ((whole)v[k] - least[k]) | (most[k] - (whole)v[k]); \
+            any |= a;                                                                                 \
+            first = (first + COLUMN_CHUNK) % columns;                                                 \
+        }                                                                                             \
+        for (int k = 0; k < count; k++)                                                               \
+            any |= ((whole)v[k] - laid_least[first + k]) | (laid_most[first + k] - (whole)v[k]);      \
         return any >> (8 * sizeof(type) - 1) == 0;                                                    \
     }
 WEFT_ALL_IN_COLUMNS(all_in_columns_32, int32_t, uint32_t)
