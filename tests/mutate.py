@@ -163,6 +163,7 @@ OTHERS = (
             "runtime/test_executor.py",
             "runtime/test_tensor.py",
             "runtime/test_native_arguments.py",
+            "runtime/test_binding_limits.py",
             "runtime/test_binding_memory.py",
             "runtime/test_direct_call.py",
             "runtime/test_views_escape.py",

@@ -59,6 +59,9 @@ PyObject *take_device_exception(void);
 /* Sets the exception of weft.runtime for an error that a device reported; its cause is the device's own exception. */
 void raise_device_error(const weft_error *error);
 
+/* A Python text of a text in C. C cuts texts that are too long, also in the middle of a letter: what is no UTF-8 is
+ * replaced by U+FFFD. */
+PyObject *binding_text(const char *text);
 /* Whether the calling thread is the one that handles signals. */
 int binding_is_main_thread(void);
 /* Takes the interpreter's lock; 0 if the interpreter is shutting down, so that nothing of Python may be touched. */

@@ -5,7 +5,7 @@
  * whoever asked for the run can raise an error caused by it. */
 #include "binding.h"
 
-#include <string.h>
+#include <stdio.h>
 
 /* ---- exceptions -------------------------------------------------------------------------------------------------- */
 
@@ -27,8 +27,7 @@ static int32_t fail_python(weft_error *error) {
     const char *bytes = text ? PyUnicode_AsUTF8(text) : NULL;
     if (!bytes) PyErr_Clear();
     int32_t status = value && PyErr_GivenExceptionMatches(value, PyExc_MemoryError) ? WEFT_ERROR_MEMORY : WEFT_ERROR_DEVICE;
-    *error = (weft_error){.status = status, .index = -1, .axis = -1, .instruction = -1};
-    strncpy(error->message, bytes ? bytes : "an exception that cannot be told", sizeof error->message - 1);
+    (void)snprintf(error->message, sizeof error->message, "%s", bytes ? bytes : "an exception that cannot be told");
     if (!raised) raised = Py_XNewRef(value);
     Py_XDECREF(text);
     Py_XDECREF(type);
@@ -39,8 +38,10 @@ static int32_t fail_python(weft_error *error) {
 
 void raise_device_error(const weft_error *error) {
     PyObject *module = PyImport_ImportModule("weft.runtime.devices");
-    PyObject *exception = module ? PyObject_CallMethod(module, "failure", "is", (int)error->status, error->message) : NULL;
+    PyObject *text = module ? binding_text(error->message) : NULL;
+    PyObject *exception = text ? PyObject_CallMethod(module, "failure", "iO", (int)error->status, text) : NULL;
     PyObject *cause = take_device_exception();
+    Py_XDECREF(text);
     Py_XDECREF(module);
     if (exception && cause && !PyObject_TypeCheck(cause, (PyTypeObject *)PyExc_Exception)) {
         PyErr_SetObject((PyObject *)Py_TYPE(cause), cause);
@@ -108,7 +109,7 @@ static int32_t open_python(void *context, int32_t index, void **device, weft_err
 
 static void copy_text(PyObject *text, char *to, size_t room) {
     const char *bytes = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : NULL;
-    if (bytes) strncpy(to, bytes, room - 1);
+    if (bytes) (void)snprintf(to, room, "%s", bytes);
 }
 
 static int32_t python_info(void *device, weft_device_info *info, weft_error *error) {
@@ -288,7 +289,11 @@ static PyObject *device_info(DeviceObject *self, PyObject *unused) {
     status = weft_device_ask(self->device, &info, &error);
     Py_END_ALLOW_THREADS;
     if (status) return raise_device_error(&error), NULL;
-    return Py_BuildValue("(ssL)", info.name, info.formats, (long long)info.memory_bytes);
+    PyObject *name = binding_text(info.name), *formats = name ? binding_text(info.formats) : NULL;
+    PyObject *made = formats ? Py_BuildValue("(OOL)", name, formats, (long long)info.memory_bytes) : NULL;
+    Py_XDECREF(name);
+    Py_XDECREF(formats);
+    return made;
 }
 
 static PyObject *device_synchronize(DeviceObject *self, PyObject *unused) {

@@ -371,9 +371,11 @@ static int overlap(const weft_tensor *a, const weft_tensor *b) {
 }
 
 static int set_failure(ExecutableObject *self, const weft_error *e) {
-    PyObject *exception = PyObject_CallFunction(self->fail, "iiiLLLs", (int)e->status, (int)e->index, (int)e->axis,
-                                                (long long)e->instruction, (long long)e->expected, (long long)e->given,
-                                                e->message);
+    PyObject *exception = NULL, *text = binding_text(e->message);
+    if (text)
+        exception = PyObject_CallFunction(self->fail, "iiiLLLO", (int)e->status, (int)e->index, (int)e->axis,
+                                          (long long)e->instruction, (long long)e->expected, (long long)e->given, text);
+    Py_XDECREF(text);
     PyObject *cause = take_device_exception();
     if (exception && cause && !PyObject_TypeCheck(cause, (PyTypeObject *)PyExc_Exception)) {
         PyErr_SetObject((PyObject *)Py_TYPE(cause), cause); /* an interruption, not an error */

@@ -2,10 +2,13 @@
 #include "binding.h"
 
 #include <pthread.h>
+#include <string.h>
 
 static unsigned long main_thread;
 
 int binding_is_main_thread(void) { return PyThread_get_thread_ident() == main_thread; }
+
+PyObject *binding_text(const char *text) { return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"); }
 
 /* The thread that forks is the main thread of the child. */
 static void after_fork_in_child(void) { main_thread = PyThread_get_thread_ident(); }

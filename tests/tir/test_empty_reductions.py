@@ -19,7 +19,7 @@ from weft.classic.build import executable
 from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule
 from weft.support.errors import ScheduleError
-from weft.tir.empty_reductions import may_be_empty
+from weft.tir.empty_reductions import initialize_empty, may_be_empty
 from weft.tir.interpret import execute, run
 from weft.tir.nodes import Block, Program
 from weft.tir.text import parse
@@ -129,6 +129,19 @@ def test_which_reductions_may_be_empty(extent: Any, may: bool, last: int | None)
     (block,) = Schedule(program).get_blocks()
     found = next(x for x in walk(program.body) if isinstance(x, Block) and x.name == "B")
     assert block and may_be_empty(found, program.sizes) == (may or last is None)
+
+
+@pytest.mark.parametrize("extent", [lambda n: 3, lambda n: n + 1])
+def test_programs_without_empty_reductions_stay_the_same(extent: Any) -> None:
+    program = _program(extent, te.sum, True)
+    only = te_to_tir("main", [], [te.compute((3,), lambda i: te.const(1.0), name="B")])
+    assert initialize_empty(only) is only
+    n = te.var("n")
+    a = te.placeholder((n + 1, 3), name="A")
+    k = te.reduce_axis((0, n + 1), "k")
+    certain = te_to_tir("main", [a], [te.compute((3,), lambda i: te.sum(a[k, i], axis=k), name="B")])
+    assert initialize_empty(certain) is certain
+    assert initialize_empty(program) is not program
 
 
 K, B = "for k in serial(0, n):", "for b in serial(0, 4):"
