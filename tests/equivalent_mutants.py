@@ -397,6 +397,66 @@ EQUIVALENT: dict[tuple[str, ...], str] = {
         "size_t room = s->stack_room ? s->stack_room * 2 : 64;",
         "size_t room = s->stack_room ? s->stack_room * 3 : 64;",
     ): "more room than is needed",
+    (
+        "csrc/python/executable.c",
+        "for (int i = 0; self->inputs && i < self->input_count; i++) Py_XDECREF(self->inputs[i].numpy_dtype);",
+        "for (int i = 0; self->inputs && i <= self->input_count; i++) Py_XDECREF(self->inputs[i].numpy_dtype);",
+    ): "there is one more port than there are inputs, without a dtype",
+    (
+        "csrc/python/executable.c",
+        "for (int i = 0; self->outputs && i < self->output_count; i++) Py_XDECREF(self->outputs[i].numpy_dtype);",
+        "for (int i = 0; self->outputs && i <= self->output_count; i++) Py_XDECREF(self->outputs[i].numpy_dtype);",
+    ): "there is one more port than there are outputs, without a dtype",
+    (
+        "weft/tensor_expr/bounds.py",
+        'if isinstance(at, Binary) and at.op == "floordiv" and isinstance(at.b, Const) and int(at.b.value) > 0:',
+        "if (isinstance(at, Binary) and at.op == 'floordiv' and isinstance(at.b, Const)):",
+    ): "ends that are exchanged are not those that _are_values finds",
+    (
+        "weft/tensor_expr/bounds.py",
+        'if isinstance(at, Binary) and at.op == "floordiv" and isinstance(at.b, Const) and int(at.b.value) > 0:',
+        'if isinstance(at, Binary) and at.op == "floordiv" and isinstance(at.b, Const) and int(at.b.value) > -1:',
+    ): "quotients by 0 have no ends that _are_values finds",
+    (
+        "weft/tensor_expr/bounds.py",
+        'if isinstance(at, Binary) and at.op == "floordiv" and isinstance(at.b, Const) and int(at.b.value) > 0:',
+        'if isinstance(at, Binary) and at.op == "floordiv" and isinstance(at.b, Const) and (int(at.b.value) >= 0):',
+    ): "quotients by 0 have no ends that _are_values finds",
+    (
+        "weft/tensor_expr/bounds.py",
+        'if isinstance(at, Binary) and at.op == "floordiv" and isinstance(at.b, Const) and int(at.b.value) > 0:',
+        'if isinstance(at, Binary) and at.op == "floordiv" and isinstance(at.b, Const) and int(at.b.value) > 1:',
+    ): "quotients by 1 are folded",
+    (
+        "csrc/python/code.c",
+        "CodeObject *self = (CodeObject *)type->tp_alloc(type, 0);",
+        "CodeObject *self = (CodeObject *)type->tp_alloc(type, 1);",
+    ): "objects of a type without items",
+    (
+        "csrc/python/device.c",
+        "DeviceObject *self = (DeviceObject *)type->tp_alloc(type, 0);",
+        "DeviceObject *self = (DeviceObject *)type->tp_alloc(type, 1);",
+    ): "objects of a type without items",
+    (
+        "csrc/python/tensor.c",
+        "TensorObject *t = (TensorObject *)type->tp_alloc(type, 0);",
+        "TensorObject *t = (TensorObject *)type->tp_alloc(type, 1);",
+    ): "objects of a type without items",
+    (
+        "csrc/python/executable.c",
+        "ExecutableObject *self = (ExecutableObject *)type->tp_alloc(type, 0);",
+        "ExecutableObject *self = (ExecutableObject *)type->tp_alloc(type, 1);",
+    ): "objects of a type without items",
+    (
+        "csrc/src/pool.c",
+        "if (grain < 1) grain = 1;",
+        "if (grain < 2) grain = 1;",
+    ): "1 becomes 1",
+    (
+        "csrc/src/pool.c",
+        "if (grain < 1) grain = 1;",
+        "if (grain <= 1) grain = 1;",
+    ): "1 becomes 1",
 }
 """File, lines before and lines after (as ``Mutant.change`` has them), and which of them if there are several and
 not all are meant ("2": the second) → why results and promises stay the same."""

@@ -147,6 +147,7 @@ OTHERS = (
         "loader and threads",
         ("csrc/src/loader.c", "csrc/src/pool.c", "csrc/src/relocate*"),
         (
+            "runtime/test_loader_limits.py",
             "runtime/test_loader.py",
             "runtime/test_relocations.py",
             "runtime/test_thread_pool.py",

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import memory_of_the_binding
 import ml_dtypes
 import numpy as np
 import pytest
@@ -645,7 +646,7 @@ def test_constants_begin_at_multiples_of_64_and_are_given_back(count: int) -> No
             with pytest.raises(ValueError, match=f"constant {at} is not aligned"):
                 made(tuple(wrong))
         wrong = [*data[:at], np.zeros(8, np.int8)[::2], *data[at + 1 :]]
-        with pytest.raises((BufferError, ValueError)):
+        with pytest.raises((BufferError, ValueError), match="contiguous"):
             made(tuple(wrong))
         for size in (3, 0):
             with pytest.raises(ValueError):
@@ -801,3 +802,52 @@ def test_long_texts_of_checks_and_devices_are_cut(kernels: bytes, letter: str, b
         with pytest.raises(UserError, match="cannot load a kernel") as refused:
             _native.Executable(*parts[:-1], (_native.Device("quiet", 0, Talking),))
         assert str(refused.value.__cause__) == text
+
+
+def test_what_methods_of_devices_return_is_not_kept() -> None:
+    """Each object that is passed between the binding and a device, in both directions, is given back."""
+    answers = {
+        name: [name]
+        for name in ("free", "copy_in", "copy_out", "copy_across", "load", "unload", "launch", "synchronize", "close")
+    }
+    address, told_, made = int("1" + "0" * 18), ("a name", ("text", "more"), int("9" * 12)), 0
+
+    class Same:
+        def __init__(self, index: int) -> None:
+            nonlocal made
+            made += 1
+
+        def info(self) -> tuple[str, tuple[str, ...], int]:
+            return told_
+
+        def allocate(self, nbytes: int) -> int:
+            return address
+
+        def __getattr__(self, name: str) -> Callable[..., object]:
+            return lambda *arguments: answers[name]
+
+        def __del__(self) -> None:
+            nonlocal made
+            made -= 1
+
+    watched = [*answers.values(), address, told_, told_[0], told_[1], told_[2], Same]
+    kept: list[int] = []
+    for _ in range(3):
+        before = [sys.getrefcount(w) for w in watched]
+        for _ in range(20):
+            device = _native.Device("same", 0, Same)
+            assert device.info() == ("a name", "text,more", told_[2])
+            there, back = _native.Tensor.on(device, (8,), "float32"), _native.Tensor((8,), "float32")
+            there.fill(back)
+            back.fill(there)
+            there.fill(there)
+            device.synchronize()
+            exe = memory_of_the_binding.native(memory_of_the_binding.THERE, (("text", b"a text"),), devices=(device,))()
+            assert len(exe.run((X,))) == 1
+            del device, there, back, exe
+            gc.collect()
+            assert made == 0
+        kept = [sys.getrefcount(w) - b for w, b in zip(watched, before, strict=True)]
+        if all(abs(k) < 20 for k in kept):
+            return
+    raise AssertionError(kept)

@@ -315,7 +315,8 @@ def form(rng: random.Random, i: Any, depth: int) -> Any:
     """An index of ``i`` and ``n`` with quotients, remainders, minima and maxima."""
     if depth == 0:
         return rng.choice([i, i, n, n - 1, rng.randint(-2, 9)])
-    a, b, c = form(rng, i, depth - 1), form(rng, i, rng.randrange(depth)), rng.randint(2, 11)
+    a, b = form(rng, i, depth - 1), form(rng, i, rng.randrange(depth))
+    c = rng.randint(2, 11) * rng.choice([1, 1, 1, -1])
     made = rng.choice([
         lambda: a + b, lambda: a - b, lambda: a * c, lambda: a // c, lambda: a % c, lambda: te.min(a, b),
         lambda: te.max(a, b), lambda: te.min(a, c), lambda: te.max(a, c), lambda: a * i,

@@ -59,7 +59,7 @@ class OpenAccess:
     """An access that is not proved: ``condition`` on sizes under which it is in bounds; None if they do not decide.
 
     Then ``load`` is the element that is read, or None for the one that an update changes, and ``ends`` are those of
-    its index that are not proved.
+    its index that are not proved; ``ends`` is None otherwise.
     """
 
     op: Operation
@@ -95,7 +95,7 @@ def guarded(accesses: Iterable[OpenAccess]) -> dict[Operation, Operation]:
     accesses only where they are inside. Its outputs are those of the original."""
     found: dict[Operation, dict[Load | None, list[Ends]]] = {}
     for a in accesses:
-        if a.condition is None and a.ends is not None:
+        if a.ends is not None:
             found.setdefault(a.op, {}).setdefault(a.load, []).append(a.ends)
     return {op: _guarded(op, ends) for op, ends in found.items()}
 
@@ -186,7 +186,7 @@ class _Search:
         """Look at the change of an element; what must hold for it to happen."""
         before = len(self.found)
         self._access(None, tensor.name, indices, tensor.shape, conditions)
-        ends = [a.ends for a in self.found[before:] if a.condition is None and a.ends is not None]
+        ends = [a.ends for a in self.found[before:] if a.ends is not None]
         return [c for e in ends for c in e.facts(indices, tensor.shape)]
 
     def require(self, condition: Expr, message: str) -> None:
