@@ -457,6 +457,11 @@ EQUIVALENT: dict[tuple[str, ...], str] = {
         "if (grain < 1) grain = 1;",
         "if (grain <= 1) grain = 1;",
     ): "1 becomes 1",
+    (
+        "csrc/python/executable.c",
+        "int64_t timeout = count > 3 ? PyLong_AsLongLong(args[3]) : -1;",
+        "int64_t timeout = count > 3 ? PyLong_AsLongLong(args[3]) : -2;",
+    ): "no negative number is a time limit",
 }
 """File, lines before and lines after (as ``Mutant.change`` has them), and which of them if there are several and
 not all are meant ("2": the second) → why results and promises stay the same."""

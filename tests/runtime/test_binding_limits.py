@@ -112,6 +112,18 @@ def test_extents_are_integers(at: int, item: Any) -> None:
             make(shape, "int8")
 
 
+@pytest.mark.parametrize("dtype", ["", "float", "float32 ", "FLOAT32", "float33", "complex64"])
+def test_unknown_types_are_named(dtype: str) -> None:
+    device = _native.Device("quiet", 0, Quiet)
+    for make in (
+        lambda: _native.Tensor((), dtype),
+        lambda: _native.Tensor.wrap(b"", (), dtype),
+        lambda: _native.Tensor.on(device, (), dtype),
+    ):
+        with pytest.raises(TypeError, match=f"unknown dtype '{dtype}'"):
+            make()
+
+
 def test_as_many_dimensions_as_there_may_be() -> None:
     shape = (1,) * MOST_DIMENSIONS
     assert _native.Tensor.wrap(bytes(1), shape, "int8").shape == shape
