@@ -104,9 +104,11 @@ class Server:
                     with open(f"{place}/at", "a") as file:
                         file.write(f" {error!r}")
                     os._exit(1)
-            until = time.monotonic() + job.get("seconds", 1e9)
+            limits, at, since = dict(job.get("order", ())), "", time.monotonic()
             while (ended := os.waitpid(process, os.WNOHANG))[0] == 0:
-                if time.monotonic() > until:
+                if (now := _text(f"{place}/at")) != at:
+                    at, since = now, time.monotonic()
+                if time.monotonic() > since + job.get("waits", 1e9) + 5 * limits.get(at, 0):
                     os.killpg(process, signal.SIGKILL)
                     os.waitpid(process, 0)
                     return {"ended": "time limit", "at": _text(f"{place}/at")}

@@ -193,6 +193,27 @@ def test_a_run_finds_survivors_and_goes_on(tree: Path, tmp_path: Path, monkeypat
     assert (tree / "weft/it.py").read_text() == SOURCE
 
 
+def test_a_mutant_that_waits_for_ever_is_ended(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting takes no CPU time. Tests that take long, one after the other, are not ended."""
+    (tree / "weft/it.py").write_text(
+        "import time\ndef pause(n):\n    if n > 0:\n        time.sleep(1000)\n    return n\n"
+    )
+    slow = "".join(f"def test_{i}(): time.sleep(0.5)\n" for i in range(6))
+    (tree / "tests/test_it.py").write_text(
+        f"import time\nfrom weft.it import pause\n{slow}def test_pause(): assert pause(0) == 0\n"
+    )
+    monkeypatch.setattr(mutate, "WAITS", 1)
+    monkeypatch.setattr(mutate, "AND_SECONDS", 0.2)
+    (tmp_path / "copy").mkdir()
+    workshop, group = mutate.Workshop(tmp_path / "copy", tree), mutate.Group("it", ("weft/it.py",), ("test_it.py",))
+    by_change = {m.change[1]: m for _, m in mutate.every_mutant(tree, [group])}
+    known = workshop.known(group, {})
+    outcome, by = workshop.judge(group, by_change["if (n >= 0):"], known)
+    assert outcome == "time limit" and "test_pause" in by
+    assert workshop.judge(group, by_change["if n > 1:"], known) == ("survived", "")
+    workshop.close()
+
+
 def test_only_other_numbers_are_arbitrary(monkeypatch: pytest.MonkeyPatch) -> None:
     """A listed line excuses no other mistake on it."""
     found = list(mutants_of("weft/it.py", SOURCE))
