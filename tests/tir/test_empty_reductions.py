@@ -21,7 +21,7 @@ from weft.schedule import Schedule
 from weft.support.errors import ScheduleError
 from weft.tir.empty_reductions import initialize_empty, may_be_empty
 from weft.tir.interpret import execute, run
-from weft.tir.nodes import Block, Program
+from weft.tir.nodes import Block, For, Program
 from weft.tir.text import parse
 from weft.tir.verify import verify
 from weft.tir.visit import walk
@@ -131,17 +131,14 @@ def test_which_reductions_may_be_empty(extent: Any, may: bool, last: int | None)
     assert block and may_be_empty(found, program.sizes) == (may or last is None)
 
 
-@pytest.mark.parametrize("extent", [lambda n: 3, lambda n: n + 1])
-def test_programs_without_empty_reductions_stay_the_same(extent: Any) -> None:
-    program = _program(extent, te.sum, True)
+def test_programs_without_empty_reductions_stay_the_same() -> None:
     only = te_to_tir("main", [], [te.compute((3,), lambda i: te.const(1.0), name="B")])
-    assert initialize_empty(only) is only
     n = te.var("n")
     a = te.placeholder((n + 1, 3), name="A")
     k = te.reduce_axis((0, n + 1), "k")
     certain = te_to_tir("main", [a], [te.compute((3,), lambda i: te.sum(a[k, i], axis=k), name="B")])
-    assert initialize_empty(certain) is certain
-    assert initialize_empty(program) is not program
+    for program in (only, certain):
+        assert initialize_empty(program) is program
 
 
 K, B = "for k in serial(0, n):", "for b in serial(0, 4):"
@@ -191,3 +188,23 @@ def test_loops_of_any_form_around_a_reduction(name: str) -> None:
         np.testing.assert_array_equal(made.outputs[0], a.sum(0))
         np.testing.assert_array_equal(run_program(program, [a], [n])[0], a.sum(0))
         assert made.counts.get("C_empty", {}) == ({} if n else {(row,): 1 for row in range(4)})
+
+
+@pytest.mark.parametrize(
+    ("loop", "kind", "thread"),
+    [
+        ("serial(0, 4)", "serial", ""),
+        ("parallel(0, 4)", "serial", ""),
+        ("vectorized(0, 4)", "serial", ""),
+        ("unrolled(0, 4)", "serial", ""),
+        ('thread("threadIdx.x", 0, 4)', "thread", "threadIdx.x"),
+        ("virtual(0, 4)", "virtual", ""),
+    ],
+)
+def test_kinds_of_copied_loops(loop: str, kind: str, thread: str) -> None:
+    """Threads share the elements of the copy as they do those of the reduction; all other copies are serial."""
+    text = f"{K}\n  for b in {loop}:\n" + textwrap.indent(SUM.format("b", "k", ""), "    ")
+    program = initialize_empty(parse('program "main"[n](A: f32[n, 4]) -> (C: f32[4]):\n' + textwrap.indent(text, "  ")))
+    (copy,) = (s for s in walk(program.body) if isinstance(s, For) and s.var.name == "b_empty")
+    assert (copy.kind, copy.thread) == (kind, thread)
+    assert isinstance(copy.body, Block) and copy.body.name == "C_empty"
