@@ -18,9 +18,9 @@ from weft.graph.nodes import Call, Function, GraphExpr, Let, Module, Tuple, Var,
 from weft.graph.operator import Operator
 from weft.graph.passes.aliases import (
     PLACE_ALIGN,
+    JoinedRows,
     Key,
     MemorySlice,
-    JoinedRows,
     Within,
     elements,
     is_join,
