@@ -6,13 +6,13 @@ the caches cannot be read back soon:
 
     parallel (strip of columns):
         state[strip] = results[0, strip]
-        for tiles of some steps:
+        for the other steps t:
             for vectors of the strip:
-                for the steps of the tile:       unrolled: the state stays in a register
-                    state[vector] = f(state[vector], operands[t, vector])
-                    results[t, vector] = state[vector]
+                state[vector] = f(state[vector], operands[t, vector])
+                results[t, vector] = state[vector]           past the caches
 
-Otherwise, rows of results in memory are fetched some steps before they are written.
+Rows of operands are fetched a step before they are read there; otherwise, rows of results in memory are fetched some
+steps before they are written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from weft.expr.visit import collect
 from weft.schedule.primitives.cache_state import why_not_last_step
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent
-from weft.schedule.rules.common.ahead import prefetch_rows, rows_fit
+from weft.schedule.rules.common.ahead import FETCHED_BYTES, prefetch_rows, rows_fit
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.common.runs import contiguous_suffix
@@ -42,9 +42,10 @@ MAX_STRIP_VECTORS = 16
 PIECE_START_BYTES = 640
 """What the start of each piece of a row costs in bytes, if the data is in memory: strips of 512 bytes take twice as
 long as whole rows, strips of 128 bytes four times."""
-STEPS_AT_A_TIME = 4
-"""Steps of a tile whose state is kept apart: the rows that they read and write are fetched and written at once, and the
-row of the state is read and written once for all of them."""
+MIN_KEPT_STEPS = 8
+"""Fewest steps that pay for a state of its own, which is written and read once more."""
+FETCHED_OPERAND_BYTES = 2048
+"""Bytes by which prefetches of an operand are ahead of results that are streamed, at least a step."""
 MIN_PIECE_BYTES = 128
 """Least width of a strip of data in memory."""
 
@@ -72,29 +73,31 @@ def schedule_recurrence(context: Context, block: BlockRef) -> bool:
         loops = _in_strips(context, view, loops, lanes, first, row)
     if first is not None:
         context.vectorize(s.get_loop(first, -1), lanes)
-        _in_tiles(context, block, loops, lanes)
-        context.done |= {first.name, block.name}
-        return True
+        context.done.add(first.name)
     extents = [context.extent(x) for x in loops[1:]]
     elements = None if None in extents else math.prod(e or 0 for e in extents)
     context.vectorize(loops[-1], lanes, VECTORS_IN_FLIGHT)
     if alone:
-        _fetch_next_steps(context, block, loops[0], elements)
+        _fetch_next_steps(context, block, loops[0], elements, streamed=first is not None)
     context.done.add(block.name)
     return True
 
 
-def _fetch_next_steps(context: Context, block: BlockRef, steps: LoopRef, row: int | None) -> None:
+def _fetch_next_steps(context: Context, block: BlockRef, steps: LoopRef, row: int | None, streamed: bool) -> None:
     """Prefetch the places of later steps' results, if they are in memory, while ``row`` elements (None: open) of a step
     are computed. What is only read arrives early enough; stores wait for lines that the hardware's prefetcher, which
-    stops at the end of each page, has not fetched."""
-    s, written = context.schedule, context.view(block).output.buffer
-    if written not in s.program.params or not exceeds_l2(context.target, written):
-        return
+    stops at the end of each page, has not fetched.
+
+    Stores that bypass the caches do not wait, but take the buffers that lines arrive in: then prefetch what is read."""
+    s, view = context.schedule, context.view(block)
+    buffers = dict.fromkeys(a.buffer for a in view.loads) if streamed else {view.output.buffer: None}
+    far = [b for b in buffers if b in s.program.params and exceeds_l2(context.target, b)]
     loops = s.get_loops(block)
     inside = [x for x in loops[loops.index(steps) + 1 :] if context.loop(x).kind == "serial" and context.extent(x) != 1]
-    if inside and rows_fit(context, row, written.dtype.nbytes):
-        prefetch_rows(context, written, row, steps, inside[-1])
+    for buffer in far if inside else ():
+        if rows_fit(context, row, buffer.dtype.nbytes):
+            nbytes = FETCHED_OPERAND_BYTES if streamed else FETCHED_BYTES
+            prefetch_rows(context, buffer, row, steps, inside[-1], nbytes)
 
 
 def _keep_apart(context: Context, block: BlockRef, row: int) -> BlockRef | None:
@@ -102,26 +105,13 @@ def _keep_apart(context: Context, block: BlockRef, row: int) -> BlockRef | None:
     are contiguous. Returns the block that starts the state; None if it stays as it is."""
     view, s = context.view(block), context.schedule
     steps, own = static_extent(view.block.iters[0]), tuple(i.var for i in view.block.iters)
-    if steps is None or steps < 2 * STEPS_AT_A_TIME or view.stores[0].indices != own:
+    if steps is None or steps < MIN_KEPT_STEPS or view.stores[0].indices != own:
         return None
     if why_not_last_step(view.block) is not None or not context.exceeds_caches(block, row):
         return None
     first = s.cache_state(block)
     s.stream(block)
     return first
-
-
-def _in_tiles(context: Context, block: BlockRef, loops: list[LoopRef], lanes: int) -> None:
-    """Run some steps of a vector one after another, then those of the next vector."""
-    s, steps = context.schedule, loops[0]
-    tile = context.choose(near(STEPS_AT_A_TIME), STEPS_AT_A_TIME)
-    _, inner = s.split(steps, factors=(None, tile))
-    context.vectorize(loops[-1], lanes)
-    vectors = s.get_loops(block)
-    vectors = vectors[vectors.index(inner) + 1 : -1]
-    if vectors:
-        s.reorder(*vectors, inner)
-    s.unroll(inner)
 
 
 def steps_column_by_column(view: View) -> bool:
