@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -282,6 +283,22 @@ def test_each_part_may_only_be_used_for_what_it_is(parts: tuple[int, ...], machi
     for i, (_, access) in enumerate(chosen):
         assert access_at(code.symbol(f"s{i}")) == access_at(code.symbol(f"s{i}") - 4999) == access
     assert code.nbytes == 8192 * len(chosen) + (4096 if parts[-1] != 2 else 0)
+
+
+@pytest.mark.parametrize("kinds", [(1,), (2,), (24,), (10,), (11,), (1, 10), (11, 2), (2, 1)])
+def test_code_lies_in_low_memory_where_addresses_have_32_bits_and_only_there(kinds: tuple[int, ...]) -> None:
+    """There is little of it."""
+    if "64bit" not in _native.cpu_features() or sys.platform != "linux":
+        pytest.skip("needs MAP_32BIT")
+    symbols = [Symbol("", 0, 0), Symbol("here", TEXT, 0, GLOBAL | FUNCTION)]
+    changes = [(8 * (1 + i), kind, 1, 5) for i, kind in enumerate(kinds)]
+    code = load(file_of(X86, [Section(0, 0, b""), Section(1, LOADED, PATTERN), *tables(symbols, changes, 2)]))
+    start = code.symbol("here")
+    assert (start < 1 << 31) == any(kind in (10, 11) for kind in kinds)
+    for i, kind in enumerate(kinds):
+        if kind in (1, 10, 11):
+            size = 8 if kind == 1 else 4
+            assert int.from_bytes(code_of(code)[8 * (1 + i) :][:size], "little") == start + 5
 
 
 class Malloc(ctypes.Structure):
