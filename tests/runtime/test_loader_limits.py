@@ -260,6 +260,15 @@ def test_common_symbols_that_are_refused(size: int, align: int, why: str) -> Non
     refused(plain((size, align)), f"common symbol.*{why}")
 
 
+def test_the_largest_common_symbols() -> None:
+    """With room for the alignment of each they may take as much as there may be; the system may have less."""
+    data = plain((MOST - 4096, 8))
+    try:
+        assert load(data).nbytes > MOST - 4096
+    except ValueError as error:
+        assert "cannot map memory" in str(error)
+
+
 def access_at(address: int) -> str:
     for line in Path("/proc/self/maps").read_text().splitlines():
         start, end = (int(p, 16) for p in line.split()[0].split("-"))

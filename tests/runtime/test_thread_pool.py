@@ -235,6 +235,19 @@ def test_workers_leave_the_signals_of_the_program_alone(code, trim):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@pytest.mark.parametrize("threads", [1, 0, -1, -(2**31)])
+def test_less_than_one_thread_is_one(code, trim, threads):
+    """No pool is made for it, which would take the place of one that has workers."""
+    trim()
+    others, noted = _native.worker_count(), np.zeros(99, np.int64)
+    assert code.call("chunks", [noted], [1000, 1], threads=threads)[0] == 0
+    assert noted[:3].tolist() == [1, 0, 1000] and _native.worker_count() == others
+    for other in range(2, 18):
+        assert code.call("chunks", [np.zeros(999, np.int64)], [1, 1], threads=other)[0] == 0
+    assert _native.worker_count() - others == sum(range(1, 17))
+    trim()
+
+
 def test_few_pools_stay_idle(code, trim):
     """However many runs there were at once."""
     trim()
