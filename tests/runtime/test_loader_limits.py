@@ -260,13 +260,17 @@ def test_common_symbols_that_are_refused(size: int, align: int, why: str) -> Non
     refused(plain((size, align)), f"common symbol.*{why}")
 
 
-def test_the_largest_common_symbols() -> None:
-    """With room for the alignment of each they may take as much as there may be; the system may have less."""
-    data = plain((MOST - 4096, 8))
+@pytest.mark.parametrize("kind", ["common", "zeroed"])
+def test_as_much_memory_as_there_may_be(kind: str) -> None:
+    """Behind the page of the code, or with room to align a symbol; the system may have less."""
+    room = MOST - 4096
+    data = plain((room, 8)) if kind == "common" else plain(extra=(Section(NOBITS, 2 | 1, b"", room),))
     try:
-        assert load(data).nbytes > MOST - 4096
+        assert load(data).nbytes > room
     except ValueError as error:
         assert "cannot map memory" in str(error)
+    if kind == "zeroed":
+        refused(plain(extra=(Section(NOBITS, 2 | 1, b"", room + 1),)), "too much memory")
 
 
 def access_at(address: int) -> str:
