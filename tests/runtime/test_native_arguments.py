@@ -169,7 +169,7 @@ def test_a_call_is_repeated_at_least_once(kernels: bytes, repeat: int) -> None:
         _native.Code(kernels).call("none", [])
 
 
-@pytest.mark.parametrize("at", [9, 10, 11, 12])
+@pytest.mark.parametrize("at", [8, 9, 10, 11, 12])
 def test_an_executable_that_its_own_functions_hold_is_collected(kernels: bytes, at: int) -> None:
     class Holder:
         exe: _native.Executable
