@@ -19,7 +19,7 @@ OPS = sorted({r.op for r in recipes()})
 
 _ORDERED = "a comparison decides where the next number goes"
 _IN_ORDER = "each number needs the one before it; sums of rows run side by side"
-_SCATTERED = "several numbers may go to one place, so they are written in order"
+_SCATTERED = "several numbers may go to one place, so they are combined in order"
 _LOOKED_UP = "every number is looked up at a place that the data say"
 _ROWS = "rows of 40 numbers or fewer are whole multiples of a narrower vector only"
 _PLACES = "places have 64 bits: half as many fit beside the values"
@@ -94,7 +94,6 @@ _KNOWN: list[tuple[str, str, str, list[str]]] = [
     ("MaxPool", "narrow", _ROWS, ["2 × 2 × 2 / 2"]),
     ("NegativeLogLikelihoodLoss", "lanes", _LOOKED_UP, [""]),
     ("NonMaxSuppression", "lanes", _ORDERED, [""]),
-    ("MaxUnpool", "narrow", _SCATTERED, ["2 × 2"]),
     ("NonMaxSuppression", "narrow", _ORDERED, [""]),
     ("NonZero", "narrow", _IN_ORDER, [""]),
     ("PRelu", "lanes", "a vector may reach from one channel into the next: slopes are looked up", ["channels"]),
@@ -106,7 +105,7 @@ _KNOWN: list[tuple[str, str, str, list[str]]] = [
     ("RoiAlign", "narrow", _PLACES, [""]),
     ("STFT", "lanes", "frames overlap: samples are looked up", [""]),
     ("STFT", "narrow", _PLACES, [""]),
-    ("ScatterElements", "narrow", _SCATTERED, ["add", "max", "none"]),
+    ("ScatterElements", "narrow", _SCATTERED, ["add", "max"]),
     ("ScatterND", "narrow", _SCATTERED, ["add", "max"]),
     ("SoftmaxCrossEntropyLoss", "lanes", _LOOKED_UP, [""]),
     ("TopK", "narrow", _ORDERED, ["1", "500", "all: a sort", "rows of 300: a sort"]),

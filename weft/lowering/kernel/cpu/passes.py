@@ -16,6 +16,7 @@ from weft.lowering.kernel.cpu.asking import ask_in_long_loops
 from weft.lowering.kernel.cpu.interleave import interleave
 from weft.lowering.kernel.cpu.prefetch import insert_prefetches
 from weft.lowering.kernel.cpu.registers import fill_registers
+from weft.lowering.kernel.cpu.scatters import scatter_vectors
 from weft.lowering.kernel.cpu.scopes import use_plain_memory
 from weft.lowering.kernel.cpu.stream import mark_streams
 from weft.lowering.kernel.cpu.together import compute_rows_together
@@ -23,6 +24,11 @@ from weft.lowering.kernel.cpu.transpose import transpose
 from weft.lowering.kernel.cpu.updates import join_updates
 from weft.lowering.kernel.cpu.vectorize import vectorize
 from weft.lowering.kernel.cpu.whole_stores import write_whole_vectors
+
+
+def use_scatters(state: Lowered) -> Lowered:
+    """Stores at places from data become vectorized loops where the machine scatters vectors."""
+    return state.with_program(scatter_vectors(state.program, state.target))
 
 
 def use_vectors(state: Lowered) -> Lowered:
@@ -38,6 +44,7 @@ CPU_PASSES: Final[tuple[KernelPass, ...]] = (
     plain(compute_rows_together),  # several short rows at a time
     *SIMPLIFY_STATEMENTS,
     expand_added,  # intrinsics of plugins
+    use_scatters,
     use_vectors,
     lower_intrinsics,  # exp, tanh … as polynomials
     plain(finish),  # canonical indices, cheap divisions
