@@ -15,7 +15,7 @@ from weft.expr.nodes import Call, Expr, Not, make, maximum, minimum, select
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import ANY, NUMBER, elementwise, number, to_bool, unary_cases
-from weft.support.dtypes import BOOL, DType
+from weft.support.dtypes import BOOL, FLOAT32, DType
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -199,6 +199,19 @@ def _np_gelu(attrs: Attrs, x: Any) -> Any:
     return out.astype(x.dtype)
 
 
+def _in_single(scalar: Callable[[Attrs, Expr], Expr]) -> Callable[[Attrs, Expr], Expr]:
+    """``scalar`` with operands of 16 bits or fewer in float32, so that its constants are not rounded to their type.
+
+    A constant beside a float16 becomes float16: with 1/sqrt(2) rounded so, results of Gelu were several units off.
+    PyTorch and onnxruntime compute in float32, with constants of float32, and round the result.
+    """
+
+    def wide(attrs: Attrs, x: Expr) -> Expr:
+        return scalar(attrs, te.cast(x, FLOAT32) if x.dtype.is_float and x.dtype.bits <= 16 else x)
+
+    return wide
+
+
 def _alpha(default: float) -> Attribute:
     return Attribute("alpha", default, "slope or scale of the negative side")
 
@@ -215,7 +228,7 @@ ACTIVATIONS = (
     ),
     _Row(
         "leaky_relu",
-        lambda a, x: _half_line(x, x * a.alpha),
+        _in_single(lambda a, x: _half_line(x, x * a.alpha)),
         lambda a, x: np.where(x < 0, x * x.dtype.type(a.alpha), x),
         "ONNX LeakyRelu-16",
         "x, times alpha where negative",
@@ -225,7 +238,7 @@ ACTIVATIONS = (
     ),
     _Row(
         "elu",
-        lambda a, x: _half_line(x, te.expm1(x) * a.alpha),
+        _in_single(lambda a, x: _half_line(x, te.expm1(x) * a.alpha)),
         lambda a, x: np.where(x < 0, a.alpha * np.expm1(np.minimum(x, 0)), x),
         "ONNX Elu-22",
         "x, alpha·(exp(x) - 1) where negative",
@@ -234,7 +247,7 @@ ACTIVATIONS = (
     ),
     _Row(
         "selu",
-        lambda a, x: _half_line(x, te.expm1(x) * a.alpha) * a.gamma,
+        _in_single(lambda a, x: _half_line(x, te.expm1(x) * a.alpha) * a.gamma),
         lambda a, x: a.gamma * np.where(x < 0, a.alpha * np.expm1(np.minimum(x, 0)), x),
         "ONNX Selu-22",
         "gamma·x, gamma·alpha·(exp(x) - 1) where negative",
@@ -242,7 +255,7 @@ ACTIVATIONS = (
     ),
     _Row(
         "celu",
-        lambda a, x: maximum(x, 0.0) + minimum(te.expm1(x / a.alpha) * a.alpha, 0.0),
+        _in_single(lambda a, x: maximum(x, 0.0) + minimum(te.expm1(x / a.alpha) * a.alpha, 0.0)),
         lambda a, x: np.maximum(x, 0) + np.minimum(a.alpha * np.expm1(x / a.alpha), 0),
         "ONNX Celu-12",
         "max(0, x) + min(0, alpha·(exp(x / alpha) - 1))",
@@ -275,7 +288,7 @@ ACTIVATIONS = (
     ),
     _Row(
         "gelu",
-        _gelu,
+        _in_single(_gelu),
         _np_gelu,
         "ONNX Gelu-20",
         "x · P(X ≤ x) for a standard normal X; approximate is none (by erf) or tanh",
@@ -284,7 +297,7 @@ ACTIVATIONS = (
     ),
     _Row(
         "hard_sigmoid",
-        lambda a, x: _unit_clamp(x * a.alpha + a.beta),
+        _in_single(lambda a, x: _unit_clamp(x * a.alpha + a.beta)),
         lambda a, x: _np_unit_clamp(x * x.dtype.type(a.alpha) + x.dtype.type(a.beta)),
         "ONNX HardSigmoid-22",
         "max(0, min(1, alpha·x + beta))",
@@ -293,7 +306,7 @@ ACTIVATIONS = (
     ),
     _Row(
         "hard_swish",
-        lambda a, x: x * _unit_clamp(x * (1 / 6) + 0.5),
+        _in_single(lambda a, x: x * _unit_clamp(x * (1 / 6) + 0.5)),
         lambda a, x: x * _np_unit_clamp(x * x.dtype.type(1 / 6) + x.dtype.type(0.5)),
         "ONNX HardSwish-22",
         "x · max(0, min(1, x / 6 + 1/2))",
