@@ -13,14 +13,14 @@ import numpy as np
 
 from weft import tensor_expr as te
 from weft.expr.folds import any_of
-from weft.expr.nodes import Expr, index, make, maximum, minimum, select
+from weft.expr.nodes import Const, Expr, index, make, maximum, minimum, select
 from weft.graph.assume import assume
 from weft.graph.operator import REQUIRED, Attribute, Attrs
 from weft.graph.types import Dim, TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import Array
-from weft.support.dtypes import INDEX
+from weft.support.dtypes import INDEX, INT32, UINT32
 from weft.support.errors import InputError
 
 AXIS = Attribute("axis", 0, "the axis that indices point into")
@@ -29,11 +29,15 @@ _REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 
 def place(value: Expr, size: Expr) -> Expr:
-    """An index into a dimension of ``size`` that is safe to load from."""
-    i = te.cast(value, INDEX)
+    """An index into a dimension of ``size`` that is safe to load from. Of a known size that fits, it is made with the
+    32 bits that ``value`` has: twice as many in a vector."""
+    small = value.dtype in (INT32, UINT32) and isinstance(size, Const) and 0 < int(size.value) <= INT32.limits()[1]
+    i, n = (value, te.cast(size, value.dtype)) if small else (te.cast(value, INDEX), size)
+    if value.dtype.kind == "uint" and small:
+        return te.cast(minimum(i, n - 1), INDEX)
     if value.dtype.kind != "uint":
-        i = select(i < 0, i + size, i)
-    return maximum(minimum(i, size - 1), 0)
+        i = select(i < 0, i + n, i)
+    return te.cast(maximum(minimum(i, n - 1), 0), INDEX)
 
 
 def _indices(op: str, t: TensorType) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,10 +18,16 @@ from weft.frontends.onnx.converters.numbers import Operand, Traced, constant, op
 from weft.frontends.onnx.converters.windows import SlidingWindow, window
 from weft.frontends.onnx.node import Node, Result
 from weft.graph.types import Dim
-from weft.support.dtypes import BOOL, FLOAT32, INDEX, INT32
+from weft.support.dtypes import BOOL, FLOAT32, INDEX, INT32, UINT32
 
 MAX_SAMPLES = 1 << 14
 """Most samples along a bin of a box, if the size of the box decides their number."""
+
+MAX_SMALL_PLACES = 1 << 30
+"""Most positions whose numbers are computed with 32 bits."""
+
+FEW_CHANNELS = 4
+"""Most channels for which vectors hold positions rather than the channels of one."""
 
 # A position along one axis (float or integer) → (an integer position inside the axis, whether data exists; None: yes).
 Lookup = Callable[[Traced, int], "tuple[Traced, Traced | None]"]
@@ -33,28 +38,42 @@ def _reflected(x: Traced, low: Operand, high: Operand) -> Traced:
     span = high - low
     if not isinstance(span, Traced) and span <= 0:
         return x * 0 + low
-    below = x < low
-    distance = below.choose(low - x, x - high)
+    distance = (x - low).call("abs")
     turns = (distance / span).call("floor")
     rest = distance - turns * span
-    even = turns.call("mod", 2.0, fmod=False).equals(0.0)
-    inner = below.equals(even).choose(rest + low, high - rest)
+    pairs = turns * 0.5
+    inner = pairs.equals(pairs.call("floor")).choose(rest + low, high - rest)
     return ((x >= low) & (x <= high)).choose(x, inner)
 
 
-def pixels(data: Traced, places: Sequence[Traced], inside: Sequence[Traced | None]) -> Traced:
-    """``data`` (batch, spatial …, channels) at integer ``places`` (batch, …) by axis: (batch, …, channels); 0 where
-    ``inside`` is false."""
-    spatial = data.shape[1:-1]
-    place = places[0].to(INDEX)  # in the row of all positions: one number to look up instead of one for each axis
+def _reflected_once(place: Traced, last: Operand, at_centers: bool) -> Traced:
+    """An integer position outside of 0 … ``last`` by no more than the axis is long, reflected at the centers of the
+    outer pixels or at their outer edges."""
+    if at_centers:
+        inside = place.call("abs")
+        return inside.call("minimum", last * 2 - inside).call("abs")
+    inside = place.call("maximum", -1.0 - place)
+    return inside.call("minimum", last * 2 + 1 - inside)
+
+
+def pixels(data: Traced, places: Sequence[Traced], inside: Sequence[Traced | None], lead: int = 1) -> Traced:
+    """``data`` (batch, spatial …, channels) at integer ``places`` (batch, …, 1) by axis: (batch, …, channels); 0 where
+    ``inside`` is false. The first ``lead`` dimensions are no places: with 2 of them, ``data`` is (batch, channels,
+    spatial …, 1), and places are (batch, 1, …, 1)."""
+    spatial = data.shape[lead:-1]
+    count = product(spatial)
+    # A vector holds twice as many places of 32 bits, which are enough for all but huge or open sizes.
+    small = isinstance(count, int) and count <= MAX_SMALL_PLACES
+    dtype = INT32 if small else INDEX
+    place = places[0].to(dtype)  # in the row of all positions: one number to look up instead of one for each axis
     for p, extent in zip(places[1:], spatial[1:], strict=True):
-        place = place * size(data.node, extent, INDEX) + p.to(INDEX)
-    rows = data.reshape(data.shape[0], product(spatial), data.shape[-1])
-    picked = rows.call("gather_nd", place.call("unsqueeze", axes=(-1,)), batch_dims=1)
+        place = place * size(data.node, extent, dtype) + p.to(dtype)
+    rows = data.reshape(*data.shape[:lead], count, data.shape[-1])
+    place = place.to(UINT32) if small else place  # that none is negative saves a choice for each look-up
+    place = place.expand(*data.shape[:lead], *place.shape[lead:])
+    picked = rows.call("gather_nd", place, batch_dims=lead)
     known = [i for i in inside if i is not None]
-    if not known:
-        return picked
-    return reduce(lambda a, b: a & b, known).call("unsqueeze", axes=(-1,)).choose(picked, 0.0)
+    return reduce(lambda a, b: a & b, known).choose(picked, 0.0) if known else picked
 
 
 def _cubic(t: Traced) -> list[Traced]:
@@ -71,10 +90,15 @@ def _cubic(t: Traced) -> list[Traced]:
 
 
 def interpolated(
-    data: Traced, coordinates: Sequence[Traced], find: Lookup, cubic: bool = False, exact: Sequence[Traced] = ()
+    data: Traced,
+    coordinates: Sequence[Traced],
+    find: Lookup,
+    cubic: bool = False,
+    exact: Sequence[Traced] = (),
+    lead: int = 1,
 ) -> Traced:
-    """Linear or cubic interpolation of ``data`` (batch, spatial …, channels) at float coordinates (batch, …). ``exact``
-    are integer positions along the last spatial axes, which are not interpolated."""
+    """Linear or cubic interpolation of ``data`` at float coordinates by axis. ``exact`` are integer positions along the
+    last spatial axes, which are not interpolated. The shapes are those of :func:`pixels`."""
     axes = []
     for axis, x in enumerate(coordinates):
         base = x.call("floor")
@@ -83,21 +107,25 @@ def interpolated(
         start = -1.0 if cubic else 0.0
         neighbours = [base + (start + k) if start + k else base for k in range(len(weights))]
         axes.append([(w, *find(place, axis)) for w, place in zip(weights, neighbours, strict=True)])
-    terms = []
-    for corner in itertools.product(*axes):
-        pixel = pixels(data, [*(c[1] for c in corner), *exact], [c[2] for c in corner])
-        weight = reduce(lambda a, b: a * b, (c[0] for c in corner)).call("unsqueeze", axes=(-1,))
-        terms.append(pixel * weight)
-    return reduce(lambda a, b: a + b, terms)
+
+    def total(axis: int, places: tuple[Traced, ...], inside: tuple[Traced | None, ...]) -> Traced:
+        """The weighted sum along the axes from ``axis`` on, where the places along those before it are chosen."""
+        if axis == len(axes):
+            return pixels(data, [*places, *exact], inside, lead)
+        terms = [total(axis + 1, (*places, place), (*inside, there)) * weight for weight, place, there in axes[axis]]
+        return reduce(lambda a, b: a + b, terms)
+
+    return total(0, (), ())
 
 
-def lookup(padding: str, sizes: Sequence[Operand], borders: Sequence[tuple[Operand, Operand]]) -> Lookup:
-    """Functions from any position to an integer position, for the padding modes zeros, border and reflection."""
+def lookup(padding: str, sizes: Sequence[Operand], at_centers: bool = False) -> Lookup:
+    """Functions from positions to integer positions, for the padding modes zeros, border and reflection (of positions
+    that are near: at the centers of the outer pixels or at their outer edges)."""
 
     def find(place: Traced, axis: int) -> tuple[Traced, Traced | None]:
         last = sizes[axis] - 1
         if padding == "reflection":
-            return _reflected(place, *borders[axis]).call("trunc").limited(0.0, last), None
+            return _reflected_once(place, last, at_centers).limited(0.0, last), None
         within = place.limited(0.0, last)
         return within, (place.equals(within) if padding == "zeros" else None)
 
@@ -129,9 +157,11 @@ def _grid_sample(node: Node) -> Result:
     corners = node.flag("align_corners")
     sizes = [size(node, d) for d in spatial]
     borders = [(0.0, s - 1) if corners else (-0.5, s - 0.5) for s in sizes]
+    few = isinstance(data.shape[1], int) and data.shape[1] <= FEW_CHANNELS
+    grid = grid.call("unsqueeze", axes=(1,)) if few else grid
     places = []
     for axis in range(n):
-        g = grid.part(n + 1, n - 1 - axis) + 1.0
+        g = grid.part(len(grid.shape) - 1, n - 1 - axis, n - axis) + 1.0
         x = g * 0.5 * (sizes[axis] - 1) if corners else (g * sizes[axis] - 1.0) * 0.5
         x = x.call("round") if mode == "nearest" else x
         if padding == "border":  # positions inside the outer pixels stay, because cubic weights depend on them
@@ -140,13 +170,16 @@ def _grid_sample(node: Node) -> Result:
         elif padding == "reflection":
             x = _reflected(x, *borders[axis])
         places.append(x)
-    source, find = _channels_last(data).to(FLOAT32), lookup(padding, sizes, borders)
+    source = data.to(FLOAT32)
+    source, lead = (source.call("unsqueeze", axes=(-1,)), 2) if few else (_channels_last(source), 1)
+    find = lookup(padding, sizes, bool(corners))
     if mode == "nearest":
         found = [find(x.call("trunc"), axis) for axis, x in enumerate(places)]
-        made = pixels(source, [f[0] for f in found], [f[1] for f in found])
+        made = pixels(source, [f[0] for f in found], [f[1] for f in found], lead)
     else:
-        made = interpolated(source, places, find, cubic=mode == "cubic")
-    return _channels_first(made).to(data.dtype).x
+        made = interpolated(source, places, find, cubic=mode == "cubic", lead=lead)
+    made = made.reshape(*made.shape[:-1]) if few else _channels_first(made)
+    return made.to(data.dtype).x
 
 
 # --- regions of interest ----------------------------------------------------------------------------------------------
@@ -334,9 +367,9 @@ def _deform_conv(node: Node) -> Result:
     group: list[Traced] = []
     if offset_groups > 1:
         source = source.reshape(n, height, width, offset_groups, channels // offset_groups)
-        group = [constant(node, np.arange(offset_groups), "int64")]
-    find = lookup("zeros", [size(node, height), size(node, width)], [])
-    sampled = interpolated(source, places, find, exact=group)
+        group = [constant(node, np.arange(offset_groups).reshape(-1, 1), "int64")]
+    find = lookup("zeros", [size(node, height), size(node, width)])
+    sampled = interpolated(source, [p.call("unsqueeze", axes=(-1,)) for p in places], find, exact=group)
     if node.has(4):
         mask = operand(node, 4).to(FLOAT32).reshape(n, offset_groups, rows, columns, *out)
         sampled = sampled * mask.transpose(0, 4, 5, 2, 3, 1).call("unsqueeze", axes=(-1,))

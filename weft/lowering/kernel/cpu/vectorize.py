@@ -30,7 +30,7 @@ from weft.expr.nodes import (
     make,
 )
 from weft.expr.prove import Facts
-from weft.expr.visit import bottom_up
+from weft.expr.visit import bottom_up, outside_of_loads
 from weft.lowering.kernel.common.context import facts_of, forms_of, inside
 from weft.support.dtypes import INDEX
 from weft.target import Target
@@ -132,8 +132,9 @@ def lanes_for(body: Stmt, target: Target) -> int:
     for s in walk(body):
         if isinstance(s, Store):
             bits = max(bits, s.buffer.dtype.bits)
+            values = {*outside_of_loads(s.value)}
             for e in postorder(s.value):
-                if e.dtype != INDEX or isinstance(e, (Load, Cast)):
+                if e.dtype != INDEX or isinstance(e, Load) or (isinstance(e, Cast) and e in values):
                     bits = max(bits, e.dtype.bits)
     return max(1, target.cpu.vector_bits // bits)
 

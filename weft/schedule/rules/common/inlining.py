@@ -53,7 +53,8 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
     cost = sum(cost_of(s.value) for s in view.stores)
     buffer = view.output.buffer
     for reader in readers:
-        if any(load.source is buffer for load in collect([i for a in reader.loads for i in a.indices], Load)):
+        indices = collect([i for a in reader.loads for i in a.indices], Load)
+        if any(load.source is buffer for load in indices) and not _is_copy(view):
             return False  # the reader loads indices from this buffer: inlining would nest look-ups
         if _nests_deeply(reader, view):
             return False  # store it: the next look-ups begin anew
@@ -79,6 +80,12 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
             return False
     loads = sum(sum(a.buffer is buffer for a in r.loads) for r in readers)
     return cost <= MAX_REPEATED_OPERATIONS or loads <= 1
+
+
+def _is_copy(view: View) -> bool:
+    """Whether the block only moves elements, from places that no data tells."""
+    value = view.stores[0].value
+    return isinstance(value, Load) and value.mask is None and not collect(value.indices, Load)
 
 
 def _nests_deeply(reader: View, producer: View) -> bool:

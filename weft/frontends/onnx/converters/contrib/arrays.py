@@ -166,21 +166,21 @@ def _crop_and_resize(node: Node) -> Result:
         else:
             at = (low + high) * 0.5 * last
         shape = (count, cells, 1) if axis == 0 else (count, 1, cells)
-        places.append(at.reshape(*shape).expand(count, height, width))
+        places.append(at.reshape(*shape, 1).expand(count, height, width, 1))
     return _sampled(node, source, places, x, mode).transpose(0, 3, 1, 2).to(x.dtype).x
 
 
 def _sampled(node: Node, source: Traced, places: list[Traced], x: Traced, mode: str) -> Traced:
     """Values at ``places``; the extrapolation value outside of the image."""
     sizes = [size(node, d) for d in x.shape[2:]]
-    found = lookup("border", sizes, ())
+    found = lookup("border", sizes)
     if mode == "nearest":
         near = [found((p + 0.5).call("floor"), axis)[0] for axis, p in enumerate(places)]
         made = pixels(source, near, (None, None))
     else:
         made = interpolated(source, places, found)
     inside = (places[0] >= 0.0) & (places[0] <= sizes[0] - 1) & (places[1] >= 0.0) & (places[1] <= sizes[1] - 1)
-    return inside.call("unsqueeze", axes=(-1,)).choose(made, node.real("extrapolation_value", 0.0))
+    return inside.choose(made, node.real("extrapolation_value", 0.0))
 
 
 def _conv_transpose(node: Node) -> Result:
