@@ -23,7 +23,6 @@ _SCATTERED = "several numbers may go to one place, so they are combined in order
 _LOOKED_UP = "every number is looked up at a place that the data say"
 _ROWS = "rows of 40 numbers or fewer are whole multiples of a narrower vector only"
 _PLACES = "places have 64 bits: half as many fit beside the values"
-_COPIED = "whole rows are copied: the loop is bound by memory"
 _APART = "windows are three columns apart: the second pass loads single elements of a row"
 _BLOCKS = "blocks of channels are turned in tiles as wide as the largest vector that divides a row"
 _TURNED = "parts of vectors are put together where the innermost axis changes"
@@ -32,7 +31,6 @@ _KNOWN: list[tuple[str, str, str, list[str]]] = [
     ("AffineGrid", "narrow", _ROWS, [""]),
     ("AveragePool", "lanes", _APART, ["4 × 4 / 3"]),
     ("AveragePool", "narrow", _ROWS, ["2 × 2 × 2 / 2"]),
-    ("Compress", "narrow", _IN_ORDER, [""]),
     ("Conv", "lanes", _TURNED, ["3 × 3 × 3"]),
     ("Conv", "narrow", _TURNED, ["3 × 3 × 3"]),
     (
@@ -69,9 +67,7 @@ _KNOWN: list[tuple[str, str, str, list[str]]] = [
     ("Det", "narrow", "matrices are small: rows of 4", [""]),
     ("Einsum", "lanes", _TURNED, ["bii->bi", "ijk->kji"]),
     ("Gather", "lanes", _LOOKED_UP, ["axis -1", "axis 1"]),
-    ("Gather", "narrow", _COPIED, ["axis 0", "embedding"]),
     ("GatherElements", "lanes", _LOOKED_UP, [""]),
-    ("GatherND", "narrow", _COPIED, ["rows"]),
     ("LpPool", "lanes", _APART, ["4 × 4 / 3"]),
     ("LpPool", "narrow", _ROWS, ["2 × 2 × 2 / 2"]),
     ("MaxPool", "lanes", _APART, ["4 × 4 / 3"]),
@@ -84,13 +80,11 @@ _KNOWN: list[tuple[str, str, str, list[str]]] = [
     ("QLinearConv", "lanes", _TURNED, ["3 × 3"]),
     ("QLinearConv", "narrow", _TURNED, ["3 × 3"]),
     ("Resize", "narrow", _PLACES, ["cubic × 0.5", "cubic × 1.5", "cubic × 2"]),
-    ("ReverseSequence", "narrow", _COPIED, [""]),
     ("RoiAlign", "lanes", _LOOKED_UP, [""]),
     ("RoiAlign", "narrow", _PLACES, [""]),
     ("STFT", "lanes", "frames overlap: samples are looked up", [""]),
     ("STFT", "narrow", _PLACES, [""]),
     ("ScatterElements", "narrow", _SCATTERED, ["add", "max"]),
-    ("ScatterND", "narrow", _SCATTERED, ["add", "max"]),
     ("SoftmaxCrossEntropyLoss", "lanes", _LOOKED_UP, [""]),
     ("TopK", "narrow", _ORDERED, ["1", "500", "all: a sort", "rows of 300: a sort"]),
     ("Transpose", "lanes", _TURNED, ["3210"]),

@@ -302,7 +302,7 @@ def test_each_part_may_only_be_used_for_what_it_is(parts: tuple[int, ...], machi
 def test_code_lies_in_low_memory_where_addresses_have_32_bits_and_only_there(kinds: tuple[int, ...]) -> None:
     """There is little of it."""
     if "64bit" not in _native.cpu_features() or sys.platform != "linux":
-        pytest.skip("needs MAP_32BIT")
+        pytest.skip("flags of x86-64")
     symbols = [Symbol("", 0, 0), Symbol("here", TEXT, 0, GLOBAL | FUNCTION)]
     changes = [(8 * (1 + i), kind, 1, 5) for i, kind in enumerate(kinds)]
     code = load(file_of(X86, [Section(0, 0, b""), Section(1, LOADED, PATTERN), *tables(symbols, changes, 2)]))
@@ -328,7 +328,7 @@ class Malloc(ctypes.Structure):
 def test_loading_keeps_no_memory(kind: str) -> None:
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallinfo2") or not Path("/proc/self/statm").exists():
-        pytest.skip("needs the GNU C library and /proc")
+        pytest.skip("the C library does not tell how much memory is in use")
     library.mallinfo2.restype = Malloc
     count = 20_000
     symbols = [Symbol("", 0, 0), *(Symbol("x" * 20, TEXT, 0, GLOBAL) for _ in range(count))]

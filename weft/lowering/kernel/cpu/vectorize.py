@@ -30,7 +30,7 @@ from weft.expr.nodes import (
     make,
 )
 from weft.expr.prove import Facts
-from weft.expr.visit import bottom_up, outside_of_loads
+from weft.expr.visit import bottom_up, occurs, outside_of_loads
 from weft.lowering.kernel.common.context import facts_of, forms_of, inside
 from weft.support.dtypes import INDEX
 from weft.target import Target
@@ -77,7 +77,7 @@ def _visit(s: Stmt, facts: Facts, target: Target) -> Stmt:
 def _loop(s: For, facts: Facts, target: Target) -> Stmt:
     if (only := _first_iteration(s)) is not None:
         return only
-    lanes = lanes_for(s.body, target)
+    lanes = lanes_for(s.body, s.var, target)
     serial = replace(s, kind="serial")
     if not isinstance(s.extent, Const) or lanes < 2 or any(_has_vectors(x) for x in walk(s.body)):
         return serial
@@ -126,15 +126,17 @@ def _has_vectors(s: Stmt) -> bool:
     return any(e.lanes > 1 for e in expressions(s))
 
 
-def lanes_for(body: Stmt, target: Target) -> int:
-    """How many elements of the widest type computed in ``body`` fit in a register; addresses are ignored."""
+def lanes_for(body: Stmt, var: Var, target: Target) -> int:
+    """How many elements of the widest type computed in ``body`` fit in a register. Addresses are ignored, but for
+    numbers that are looked up for each value of ``var``."""
     bits = 8
     for s in walk(body):
         if isinstance(s, Store):
             bits = max(bits, s.buffer.dtype.bits)
             values = {*outside_of_loads(s.value)}
             for e in postorder(s.value):
-                if e.dtype != INDEX or isinstance(e, Load) or (isinstance(e, Cast) and e in values):
+                moved = e in values or (isinstance(e, Load) and occurs(var, e))
+                if e.dtype != INDEX or (moved and isinstance(e, (Load, Cast))):
                     bits = max(bits, e.dtype.bits)
     return max(1, target.cpu.vector_bits // bits)
 
