@@ -6,12 +6,11 @@ from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO, linear, simplify_index
 from weft.expr.nodes import Const, Expr, Load, Select, Var
 from weft.expr.visit import collect
-from weft.schedule.movement import emptied_loops
 from weft.schedule.primitives.cache import check_scope
-from weft.schedule.primitives.reindex import root_of
+from weft.schedule.primitives.reindex import check_nest_of_its_own, root_of
 from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef
-from weft.schedule.rewrite import is_true, map_loads, unique_regions
+from weft.schedule.rewrite import map_loads, unique_regions
 from weft.schedule.state import State
 from weft.schedule.tree import nest, with_block
 from weft.tir.nodes import Block, Buffer, For, Region, Store, seq
@@ -32,15 +31,8 @@ def cache_state(state: State, block: BlockRef, scope: str = "global") -> BlockRe
     """
     found = state.block(block)
     check_scope(state, scope)
-    around = state.tree.loops_around(found)
-    alone = len(emptied_loops(state, found)) == len(around) and is_true(found.where)
-    if not alone or found.name in state.partial or state.tree.enclosing_block(found) is not None:
-        raise state.refuse(
-            "S020",
-            f"block '{found.name}' is not complete in a nest of its own",
-            at=found,
-            hint="use cache_state before primitives that split its loops or move other blocks there",
-        )
+    hint = "use cache_state before primitives that split its loops or move other blocks there"
+    check_nest_of_its_own(state, found, hint)
     reason = why_not_last_step(found)
     if reason is not None:
         raise state.refuse("S046", f"block '{found.name}' {reason}", at=found)

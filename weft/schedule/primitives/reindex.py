@@ -93,17 +93,17 @@ def _check_alone(state: State, block: Block, buffer: Buffer, written: bool) -> N
         raise state.refuse("S043", f"'{buffer.name}' has elements that nothing writes", at=block)
 
 
-def check_alone_in_nest(state: State, block: Block) -> None:
-    """Refuse (S020) unless the block is complete, alone in its loop nest, and its variables run from 0 in any order."""
+def check_nest_of_its_own(state: State, block: Block, hint: str) -> None:
+    """Refuse (S020) unless the block is complete and alone in its loop nest; ``hint`` says what would help."""
     around = state.tree.loops_around(block)
     alone = len(emptied_loops(state, block)) == len(around) and is_true(block.where)
     if not alone or block.name in state.partial or state.tree.enclosing_block(block) is not None:
-        raise state.refuse(
-            "S020",
-            f"block '{block.name}' is not complete in a nest of its own",
-            at=block,
-            hint=f"use {state.running} before other primitives on its loops",
-        )
+        raise state.refuse("S020", f"block '{block.name}' is not complete in a nest of its own", at=block, hint=hint)
+
+
+def check_alone_in_nest(state: State, block: Block) -> None:
+    """Refuse (S020) unless the block is complete, alone in its loop nest, and its variables run from 0 in any order."""
+    check_nest_of_its_own(state, block, f"use {state.running} before other primitives on its loops")
     if any(it.kind not in (IterVar.SPATIAL, IterVar.REDUCE) or it.start is not ZERO for it in block.iters):
         raise state.refuse("S020", f"the variables of block '{block.name}' are ordered or do not start at 0", at=block)
 
