@@ -73,7 +73,7 @@ def test_inputs_are_seeded_and_unrelated() -> None:
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("WEFT_TEST_CACHE", str(tmp_path))
-    monkeypatch.setattr(Entry, "needs", ("torch", "no_such_package"))
+    monkeypatch.setattr(Entry, "needs", ("numpy", "no_such_package"))
     with pytest.raises(zoo.Unavailable, match=r"needs no_such_package: pip install"):
         cache.model(ENTRIES[0])
 
