@@ -11,13 +11,13 @@ import numpy as np
 from weft import tensor_expr as te
 from weft.expr.nodes import Expr, select
 from weft.graph.operator import Attribute, Attrs
-from weft.graph.types import TensorType, Type
+from weft.graph.types import TensorType, TupleType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import NUMBER, Array
 from weft.ops.layouts import follow_channels
 from weft.ops.moments import mean
-from weft.ops.stages import accumulator, extent, narrowed, reduced, reduced_shape
+from weft.ops.stages import accumulator, extent, narrowed, reduce_axes, reduced, reduced_shape, with_reduced
 from weft.support.dtypes import BOOL, DType
 
 AXES = (
@@ -233,4 +233,57 @@ LOG_SUM_EXP = OpDef(
     source="ONNX ReduceLogSumExp-18",
 )
 
-REDUCTIONS: tuple[OpDef, ...] = (*(row.define() for row in ROWS), LOG_SUM_EXP)
+
+def _min_max_infer(attrs: Attrs, *types: Type) -> TupleType:
+    made = _infer("reduce_min_max", NUMBER)(attrs, *types)
+    return TupleType((made, made))
+
+
+def _min_max_compute(attrs: Attrs, out: TupleType, data: te.Tensor) -> Any:
+    """Both at once: large operands are read only once."""
+    axes = rel.axes_of("reduce_min_max", attrs.axes, data.ndim)
+    over = reduce_axes(data.shape, axes)
+    wide = accumulator(data.dtype) if data.dtype.is_float else data.dtype
+    wider = te.comm_reducer(
+        lambda x, y: (te.minimum(x[0], y[0]), te.maximum(x[1], y[1])),
+        lambda low, high: (te.infinity(low), te.infinity(high, -1)),
+        name="min_max",
+    )
+
+    def element(*i: Expr) -> Any:
+        value = te.cast(data[with_reduced(data.ndim, axes, i, over, attrs.keepdims)], wide)
+        return wider((value, value), axis=over) if over else (value, value)
+
+    shape = reduced_shape(data.shape, axes, attrs.keepdims)
+    both = te.compute(shape, element, name="min_max")
+    return tuple(narrowed(t, data.dtype, f"{t.name}_narrow") for t in both)
+
+
+def _min_max_reference(attrs: Attrs, data: Array) -> tuple[Array, Array]:
+    axes = rel.axes_of("reduce_min_max", attrs.axes, data.ndim)
+    low = np.min(data, axes, keepdims=attrs.keepdims, initial=_extreme(data.dtype, 1))
+    high = np.max(data, axes, keepdims=attrs.keepdims, initial=_extreme(data.dtype, -1))
+    return np.asarray(low), np.asarray(high)
+
+
+MIN_MAX = OpDef(
+    "reduce_min_max",
+    AXES,
+    _min_max_infer,
+    _min_max_reference,
+    compute=_min_max_compute,
+    cases=(
+        Case((((2, 3, 4), "float32"),), {"axes": (1,), "keepdims": False}),
+        Case((((3, 700), "float32"),), {"axes": (-1,)}),
+        Case((((3, 5), "float32"),), {"axes": None, "keepdims": False}),
+        Case((((3, 5), "float32"),), {"axes": ()}),
+        Case((np.array([[1, np.nan], [-np.inf, 2]], np.float32),), {"axes": (1,)}),
+        Case((((2, 40), "float16"),), {"axes": (1,)}),
+        Case((((3, 4), "int32"),), {"axes": (0,)}, -9, 9),
+        Case((((3, 4), "uint8"),), {"axes": (1,)}, 0, 9),
+    ),
+    doc="smallest and largest value, in one pass; NaN if any is",
+    source="PyTorch aminmax; of nothing, as ONNX ReduceMin-20 and ReduceMax-20",
+)
+
+REDUCTIONS: tuple[OpDef, ...] = (*(row.define() for row in ROWS), LOG_SUM_EXP, MIN_MAX)

@@ -10,8 +10,9 @@ from collections.abc import Container, Iterable, Sequence
 
 from weft.expr.folds import all_of, conjuncts
 from weft.expr.iter_var import IterVar
-from weft.expr.linear import Linear, Ranges, is_nonnegative, linear, maximum_of, mentions, pieces_of
+from weft.expr.linear import ZERO, Linear, Ranges, is_nonnegative, linear, maximum_of, mentions, pieces_of
 from weft.expr.nodes import Binary, Const, Expr, Var
+from weft.expr.simplify import simplify
 from weft.schedule.ranges import index_var, loop_range, moving
 from weft.schedule.refs import LoopRef
 from weft.schedule.rewrite import box_of, hull, simplify_where, uses, within
@@ -60,11 +61,28 @@ def is_domain_bound(block: Block, condition: Expr) -> bool:
     for it, value in zip(block.iters, block.values, strict=True):
         start, (at, divisor) = linear(it.start), _without_quotient(linear(value))
         start, end = start.scaled(divisor), (start + linear(it.extent)).scaled(divisor)
+        if isinstance(value, Binary) and value.op == "floordiv" and it.start is ZERO and _is_of_extents(block, value.b):
+            at, end = linear(value.a), linear(simplify(it.extent * value.b))  # a // c < n where a < n c
         for bound in (end.plus(-1) - at, at - start):
             apart = margin - bound
             if apart.is_constant and apart.constant >= 0:
                 return True
     return False
+
+
+def _is_of_extents(block: Block, divisor: Expr) -> bool:
+    """Whether ``divisor`` is a product of extents of the block, and so positive wherever there is an instance."""
+    factors, extents = [divisor], {linear(it.extent).key for it in block.iters}
+    while factors:
+        factor = factors.pop()
+        if isinstance(factor, Binary) and factor.op == "mul":
+            factors += (factor.a, factor.b)
+        elif isinstance(factor, Const):
+            if factor.value <= 0:
+                return False
+        elif linear(factor).key not in extents:
+            return False
+    return True
 
 
 def _without_quotient(form: Linear) -> tuple[Linear, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.graph.nodes import Project
 from weft.graph.operator import Attrs
 from weft.ops.gradients.notation import T, Wide, full, known_axes
 
@@ -60,6 +61,15 @@ def reduced(rule: Rule) -> Wide:
     return whole
 
 
+def _min_max(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
+    x = args[0]
+    axes = known_axes(a, len(x.shape))
+    parts = [
+        _shared(_kept(a, x, g), x, _kept(a, x, T(Project(call, n))), axes) for n, g in enumerate(given) if g is not None
+    ]
+    return [parts[0] + parts[1] if len(parts) > 1 else parts[0] if parts else None]
+
+
 def _cumsum(a: Attrs, args: list[T], given: list[T | None], call: Any) -> list[T | None]:
     (g,) = given
     assert g is not None
@@ -96,6 +106,7 @@ def _later(x: T, axis: int, reverse: bool) -> T:
 
 REDUCTIONS: dict[str, Wide] = {
     **{name: reduced(rule) for name, rule in RULES.items()},
+    "reduce_min_max": _min_max,
     "cumsum": _cumsum,
     "cumprod": _cumprod,
     "linear_recurrence": _linear_recurrence,

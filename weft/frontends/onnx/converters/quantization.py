@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from weft.frontends.common.problems import Malformed, Unsupported
 from weft.frontends.onnx.converters.elementwise import cast_to
+from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.node import Node, Result
 from weft.frontends.onnx.tensors import dtype_of
 from weft.graph.nodes import GraphExpr
@@ -68,7 +69,24 @@ def _quantize(node: Node) -> Result:
     return quantized(node, node.data(0), node.data(1), node.optional(2), node.integer("axis", 1), dtype)
 
 
+def data_range(x: Traced) -> tuple[Traced, Traced]:
+    """The smallest and the largest element, or 0 where that is beyond: the ends of a range that has 0."""
+    axes = tuple(range(len(x.shape)))
+    low, high = (Traced(x.node, t) for t in x.node.calls("reduce_min_max", x.x, axes=axes, keepdims=False))
+    return low.call("minimum", 0.0), high.call("maximum", 0.0)
+
+
+def _dynamically_quantize(node: Node) -> Result:
+    """The function body of the operator, but one pass finds both ends of the range."""
+    x = operand(node, 0)
+    low, high = data_range(x)
+    scale = (high - low) / 255.0
+    zero = (low / scale).call("neg").call("clip", min=0.0, max=255.0).call("round").to("uint8")
+    return quantized(node, x.x, scale.x, zero.x, 1, zero.dtype), scale.x, zero.x
+
+
 QUANTIZATION: dict[str, Callable[[Node], Result]] = {
     "DequantizeLinear": _dequantize,
+    "DynamicQuantizeLinear": _dynamically_quantize,
     "QuantizeLinear": _quantize,
 }

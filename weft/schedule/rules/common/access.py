@@ -61,6 +61,11 @@ class View:
         return len(self.stores) == 1 and self.block.body is self.stores[0]
 
     @cached_property
+    def is_unconditional(self) -> bool:
+        """Whether the body stores one value, or several at once, without a condition."""
+        return not any(isinstance(s, If) for s in _statements(self.block.body))
+
+    @cached_property
     def is_single(self) -> bool:
         """Whether the body is one store, either unconditional or under a condition on indices."""
         body = self.block.body

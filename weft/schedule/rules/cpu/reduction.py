@@ -179,7 +179,7 @@ def _in_pieces(context: Context, block: BlockRef) -> bool:
     number of pieces depends on the work and never on the number of threads, so the result does not depend on that
     number either."""
     s, view = context.schedule, context.view(block)
-    if not view.is_simple or context.lanes(view) < 2 or _joined(view) < len(view.reduce):
+    if not view.is_unconditional or context.lanes(view) < 2 or _joined(view) < len(view.reduce):
         return False
     if len(s.get_loops(block)) > len(view.reduce):
         return False  # a loop over rows, of one iteration too, would hold both statements
@@ -302,7 +302,8 @@ def _across(context: Context, block: BlockRef, reduce: list[LoopRef], lanes: int
     factor = lanes * context.choose(VECTORS_AT_A_TIME, several if whole else 1)
     _, inner = s.split(reduce[-1], factors=(None, factor))
     parts = s.rfactor(inner, 0, reassociate=True, share_loops=True)
-    s.set_scope(parts, 0, "register")
+    for position in range(len(view.stores)):
+        s.set_scope(parts, position, "register")
     context.done.add(parts.name)
     _finish_partial(context, parts)
     lane = s.get_loop(block, -1)
@@ -350,7 +351,7 @@ def _joined(view: View) -> int:
     are not fused: partial results would take quotients and remainders of the fused index."""
     axes = view.reduce
     count = 1
-    while count < len(axes) and static_extent(axes[-count]) is not None:
+    while count < len(axes):
         if not continues(view, axes[-count - 1], axes[-count]):
             break
         count += 1

@@ -10,7 +10,7 @@ from weft.frontends.onnx.converters.elementwise import cast_to
 from weft.frontends.onnx.converters.integers import integer_product, matmul_integer, qlinear_conv, zero_point
 from weft.frontends.onnx.converters.numbers import Traced, operand
 from weft.frontends.onnx.converters.pooling import POOLING
-from weft.frontends.onnx.converters.quantization import dequantized, quantized
+from weft.frontends.onnx.converters.quantization import data_range, dequantized, quantized
 from weft.frontends.onnx.node import Node, Result
 from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import FLOAT32, DType
@@ -145,9 +145,7 @@ def _dynamic_matmul(node: Node) -> Result:
 
 def dynamically_quantized(x: Traced) -> tuple[Traced, Traced, Traced]:
     """``x`` as uint8 with scale and zero point from its range, as DynamicQuantizeLinear does it."""
-    axes = tuple(range(len(x.shape)))
-    low = x.call("reduce_min", axes=axes, keepdims=False).call("minimum", 0.0)
-    high = x.call("reduce_max", axes=axes, keepdims=False).call("maximum", 0.0)
+    low, high = data_range(x)
     scale = (high - low) / 255.0
     scale = scale.equals(0.0).choose(scale * 0.0 + 1.0, scale)
     zero = (low.call("neg") / scale).limited(0.0, 255.0).call("round")
