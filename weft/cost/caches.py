@@ -26,6 +26,12 @@ def last_cache(l2: int, l3: int, cores: int) -> int:
     return min(l3, cores * MAX_LAST_BYTES) or l2
 
 
+def exceeds_last_cache(nbytes: float, l2: int, l3: int, cores: int) -> bool:
+    """Whether a kernel that moves ``nbytes`` evicts the beginning of its result before it writes the end: they take more
+    than three quarters of the cache, as others use it too."""
+    return 4 * nbytes > 3 * last_cache(l2, l3, cores)
+
+
 def stays_in_l2(nbytes: int, l2: int) -> bool:
     """Whether an operand stays in the cache while others are read once: it takes at most three quarters of it."""
     return 4 * nbytes <= 3 * l2

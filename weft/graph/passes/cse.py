@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.graph.nodes import Call, Constant, Function, GraphExpr, Module, Project, Tuple
+from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Module, Project, Tuple
 from weft.graph.operator import Operator
 from weft.graph.visit import map_functions, rewrite
 
@@ -19,7 +19,7 @@ _HASHED_ELEMENTS = 64
 @dataclass(frozen=True, slots=True)
 class CommonSubexpressions:
     """Replace equal pure operator calls (same operands, same attributes) by one node; likewise constants, tuples,
-    fields.
+    fields. What both branches of an ``if`` compute is its value.
 
     Operands of commutative operators are compared in any order. Inner functions are worked on by themselves, so that
     closed ones stay closed.
@@ -36,6 +36,8 @@ class CommonSubexpressions:
         def unify(expr: GraphExpr) -> GraphExpr | None:
             if isinstance(expr, Function) and expr is not function:
                 return expr if expr.is_primitive else self._function(expr)
+            if isinstance(expr, If) and expr.then is expr.otherwise and expr.type == expr.then.type:
+                return expr.then
             key = _key(expr)
             return None if key is None else table.setdefault(key, expr)
 

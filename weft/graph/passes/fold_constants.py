@@ -9,6 +9,7 @@ import numpy as np
 from weft.graph import dims
 from weft.graph.nodes import Call, Constant, Function, GraphExpr, If, Module, Project, Tuple
 from weft.graph.operator import Operator
+from weft.graph.passes.reach import results_of_blocks
 from weft.graph.types import TensorType, TupleType, Type
 from weft.graph.visit import map_functions, rewrite
 from weft.support.errors import InputError
@@ -20,8 +21,9 @@ class FoldConstants:
     known condition by its branch.
 
     A result of more than ``max_bytes`` is folded only if it is not much larger than its operands together (packing adds
-    some padding), so that a broadcast constant does not fill the memory. Primitive functions are left alone: constants
-    are their parameters."""
+    some padding), so that a broadcast constant does not fill the memory. A result that is made of no tensor is left to a
+    kernel, which writes it faster than a constant is copied. Primitive functions are left alone: constants are their
+    parameters."""
 
     max_bytes: int = 16 << 20
     name: str = "fold_constants"
@@ -32,7 +34,8 @@ class FoldConstants:
     def _function(self, function: Function) -> Function:
         if function.is_primitive:
             return function
-        made = rewrite(function, self._fold)
+        leaving = set(results_of_blocks(function))
+        made = rewrite(function, lambda e: None if e in leaving and _is_fill(e) else self._fold(e))
         assert isinstance(made, Function)
         return made
 
@@ -53,6 +56,11 @@ class FoldConstants:
             return False
         operands = sum(a.data.nbytes for a in expr.args if isinstance(a, Constant))
         return size <= max(self.max_bytes, operands * 5 // 4)
+
+
+def _is_fill(e: GraphExpr) -> bool:
+    """Whether ``e`` is a tensor that is better computed than stored, and is made of no other."""
+    return isinstance(e, Call) and isinstance(e.target, Operator) and e.target.cheap and not e.args
 
 
 def _evaluate(expr: Call, op: Operator) -> GraphExpr | None:

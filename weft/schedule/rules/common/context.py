@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 
-from weft.cost.caches import CACHE_LINE_BYTES, last_cache
+from weft.cost.caches import CACHE_LINE_BYTES, exceeds_last_cache
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Const, Expr, Load, Select, Var
 from weft.expr.visit import collect, free_vars, post_order
@@ -126,13 +126,13 @@ class Context:
         the end is written. The innermost ``in_order`` axes must cover whole cache lines, because writing part of a line
         past the caches costs more than reading the line first."""
         cpu, view = self.target.cpu, self.view(ref)
-        last = last_cache(cpu.l2, cpu.l3, cpu.cores)
         width, elements = view.output.buffer.dtype.nbytes, 1
         for n, axis in enumerate(reversed(view.block.iters)):
             if n == in_order and elements * width % CACHE_LINE_BYTES:
                 return False
             elements *= static_extent(axis) or 0
-        return bool(last and elements and bytes_of(view, elements) > last and self.is_output(ref))
+        moved = bytes_of(view, elements)
+        return bool(elements) and exceeds_last_cache(moved, cpu.l2, cpu.l3, cpu.cores) and self.is_output(ref)
 
     # -- decisions: each default is recorded as a sampling instruction, for which search may decide otherwise -------
 
