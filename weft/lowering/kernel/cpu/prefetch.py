@@ -9,7 +9,7 @@ from math import gcd, prod
 from weft.cost.caches import CACHE_LINE_BYTES
 from weft.expr.affine import split_constant
 from weft.expr.folds import product
-from weft.expr.linear import simplify_index
+from weft.expr.linear import linear, simplify_index
 from weft.expr.nodes import Call, Const, Expr, Load, Var, index, minimum, select
 from weft.expr.visit import occurs
 from weft.support.dtypes import INT32
@@ -99,7 +99,8 @@ def _first_read(body: Stmt, buffer: str, outside: list[For], bound: ExprMap) -> 
     """The first load of ``buffer`` in ``body``, or what the first store there writes, and those of the loops around it,
     from ``outside`` on, along which it moves. A store that reads the buffer, too, counts as what it writes: it adds to
     an element, or is a step of a recurrence, and what that reads was written before. Addresses that depend on data do
-    not count: reading that data ahead could be past its end."""
+    not count: reading that data ahead could be past its end. But where data only say which element of a row is read,
+    the elements of the row are all read in the order in which results are written."""
     for s in walk(body):
         if isinstance(s, Evaluate):
             continue
@@ -108,11 +109,23 @@ def _first_read(body: Stmt, buffer: str, outside: list[For], bound: ExprMap) -> 
         else:
             found = [e for e in postorder(*expressions(s)) if isinstance(e, Load) and e.source.name == buffer]
         for e in found:
-            plain = Load(e.source, tuple(map(bound, e.indices)))
+            plain = _in_order(Load(e.source, tuple(map(bound, e.indices))), s)
             if _is_known(plain):
                 around = [*outside, *loops_around(body, s)]
                 return plain, [v for v in around if any(occurs(v.var, i) for i in plain.indices)]
     return None
+
+
+def _in_order(load: Load, s: Stmt) -> Load:
+    """``load``, but from the place in its row where the store ``s`` writes in a row of that length, if data say where in
+    the row it reads."""
+    if (
+        not isinstance(s, Store)
+        or _is_known(load)
+        or linear(load.source.shape[-1]).key != linear(s.buffer.shape[-1]).key
+    ):
+        return load
+    return Load(load.source, (*load.indices[:-1], s.indices[-1]))
 
 
 def _share(load: Load, around: list[For], loops: list[For]) -> list[dict[Var, Expr]]:

@@ -7,7 +7,7 @@ import math
 from weft.cost.caches import CACHE_LINE_BYTES, PAGE_BYTES
 from weft.expr.intrinsic_table import ROOTS
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import Binary, Call, Const
+from weft.expr.nodes import Binary, Call, Const, Load
 from weft.expr.simplify import simplify
 from weft.expr.visit import collect, occurs, substitute
 from weft.schedule.refs import BlockRef, LoopRef
@@ -91,8 +91,23 @@ def schedule_elementwise(context: Context, block: BlockRef) -> bool:
         context.parallelize(rows, work)
         if streamed and sum(cost_of(x.value) for x in view.stores) >= CALL_OPERATIONS:
             _prefetch_operands(context, block, rows)
+        _prefetch_chosen(context, block, rows)
     context.done.add(block.name)
     return True
+
+
+def _prefetch_chosen(context: Context, block: BlockRef, rows: LoopRef) -> None:
+    """Prefetch the next rows of large operands of which data say the element: the hardware's prefetcher follows no
+    order that it cannot see."""
+    view, loops = context.view(block), context.schedule.get_loops(block)
+    inside, length = loops[loops.index(rows) + 1 :], view.output.buffer.shape[-1]
+    row = math.prod(context.extent(x) or 0 for x in inside) or None
+    for access in view.loads:
+        *outer, place = access.indices
+        chosen = collect(place, Load) and outer and not any(collect(i, Load) for i in outer)
+        if chosen and inside and view.facts.equal(access.buffer.shape[-1], length):
+            if exceeds_l2(context.target, access.buffer) and rows_fit(context, row, access.buffer.dtype.nbytes):
+                prefetch_rows(context, access.buffer, row, rows, inside[0])
 
 
 def _prefetch_operands(context: Context, block: BlockRef, rows: LoopRef) -> None:
