@@ -145,6 +145,25 @@ def test_one_wrong_index_among_many_tuples(columns: int, dtype: int) -> None:
                     exe(x, wrong)
 
 
+@pytest.mark.parametrize("dtype", [INT32, INT64])
+def test_one_wrong_index_among_many(dtype: int) -> None:
+    """Long lists are checked by loops of 256 elements in the machine's widest vectors, and what is left one by one."""
+    kind = np.int32 if dtype == INT32 else np.int64
+    ports = [("x", FLOAT, (9,)), ("i", dtype, ["k"])]
+    exe = weft.compile(model([helper.make_node("Gather", ["x", "i"], ["y"], name="nd")], ports, ["k"]))
+    x, rng = np.arange(9, dtype=np.float32), np.random.default_rng(1)
+    for count in (255, 256, 257, 511, 768, 1031):
+        places = rng.integers(-9, 9, count).astype(kind)
+        places[[0, -1]] = -9, 8
+        np.testing.assert_array_equal(first(exe(x, places)), x[places])
+        for at in (0, 1, 7, 63, 64, 127, 128, 191, 192, 254, count // 256 * 256 - 1, count - 2, count - 1):
+            for bad in (9, -10, int(np.iinfo(kind).min), int(np.iinfo(kind).max)):
+                wrong = places.copy()
+                wrong[at] = bad
+                with pytest.raises(weft.UserError, match=f"an index is {bad} .* in -9 to 8"):
+                    exe(x, wrong)
+
+
 def test_computed_indices_are_checked() -> None:
     nodes = [helper.make_node("Add", ["i", "i"], ["j"]), helper.make_node("Gather", ["x", "j"], ["y"])]
     for f in both(model(nodes, [("x", FLOAT, ["n", 2]), ("i", INT64, ["k"])], ["k", 2])):

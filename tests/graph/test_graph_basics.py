@@ -197,6 +197,32 @@ def test_cse_merges_equal_pure_calls_only():
     assert made.body.args[1] is made.body.args[0].args[1]
 
 
+def test_what_both_branches_compute_is_their_value():
+    x, c = build.var("x", (2, 3)), build.var("c", (), "bool")
+    same = build.function([x, c], If(c, call(relu, [x]), call(relu, [x]), x.type))
+    assert CommonSubexpressions().run(Module.of(same)).main.body.target is relu
+    pairs = [Tuple((call(relu, [x]), call(exp, [x]))) for _ in range(2)]
+    both = build.function([x, c], Project(If(c, *pairs, pairs[0].type), 1))
+    made = CommonSubexpressions().run(Module.of(both)).main.body
+    assert isinstance(made.value, Tuple) and made.value.fields[1].target is exp
+    for other in (call(exp, [x]), call(shout, [x])):
+        differs = build.function([x, c], If(c, call(relu, [x]), other, x.type))
+        assert CommonSubexpressions().run(Module.of(differs)).main is differs
+    loud = build.function([x, c], If(c, call(shout, [x]), call(shout, [x]), x.type))
+    assert CommonSubexpressions().run(Module.of(loud)).main is loud
+
+
+def test_fills_that_are_results_are_not_stored():
+    """A kernel writes them faster than a constant is copied; what is computed from them is known."""
+    fill_call = call(fill, [], {"value": 1.0, "shape": (10, 10)})
+    c = build.var("c", (), "bool")
+    for body in (fill_call, Tuple((fill_call, fill_call)), If(c, fill_call, call(relu, [fill_call]), fill_call.type)):
+        made = FoldConstants().run(Module.of(build.function([c], body))).main
+        assert any(isinstance(e, Call) and e.target is fill for e in post_order(made))
+    known = FoldConstants().run(Module.of(build.function([], call(relu, [fill_call])))).main
+    assert isinstance(known.body, Constant)
+
+
 def test_dead_code_drops_lets_params_fields_and_functions():
     x, y, v = build.var("x", (2, 3)), build.var("y", (2, 3)), Var("v", F)
     inner = Function((x, y), Tuple((call(relu, [x]), call(exp, [y]))))

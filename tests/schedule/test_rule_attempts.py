@@ -106,8 +106,9 @@ def streams(shape: tuple[int, ...], perm: tuple[int, ...] | None = None, target:
 
 def test_results_larger_than_the_caches_are_written_past_them() -> None:
     numbers = ZEN4.cpu.l3 // 4
-    assert streams((numbers // 2 // 1024 + 1, 1024))  # together with what is read
-    assert not streams((numbers // 2 // 1024, 1024))
+    rows = numbers * 3 // 4 // 2 // 1024  # three quarters, together with what is read
+    assert streams((rows + 1, 1024))
+    assert not streams((rows, 1024))
     assert not streams((4096, numbers // 1024), (1, 0))
     assert not streams((0, 1024))
 
@@ -116,7 +117,7 @@ def test_results_larger_than_the_caches_are_written_past_them() -> None:
 def test_a_few_cores_have_a_share_of_the_last_cache(cores: int, megabytes: int) -> None:
     """A virtual machine of two cores reports the last cache of the whole machine, which others fill: results of 50 to
     130 MB took 1.3 to 1.4 times as long as past it, and those who read them did not make up for it."""
-    target, rows = Target(f"zen4 -num-cores={cores} -l3={96 << 20}"), megabytes << 20 >> 13
+    target, rows = Target(f"zen4 -num-cores={cores} -l3={96 << 20}"), megabytes * 3 // 4 << 20 >> 13
     assert streams((rows + 1, 1024), target=target) and not streams((rows, 1024), target=target)
 
 
@@ -126,7 +127,7 @@ def test_without_a_third_cache_the_second_is_the_last() -> None:
 
 def test_of_an_operand_counts_what_is_read() -> None:
     """Each half of a tensor that is split: of twice the last cache, halves took 1.8 times as long as two copies."""
-    rows = ZEN4.cpu.l3 // 4 // 1024
+    rows = ZEN4.cpu.l3 * 3 // 4 // 4 // 1024
 
     def part(read: int, tensor: int) -> bool:
         x = te.placeholder((tensor, 1024), name="x")

@@ -21,8 +21,8 @@ class FoldConstants:
     known condition by its branch.
 
     A result of more than ``max_bytes`` is folded only if it is not much larger than its operands together (packing adds
-    some padding), so that a broadcast constant does not fill the memory. A result that is made of no tensor is left to a
-    kernel, which writes it faster than a constant is copied. Primitive functions are left alone: constants are their
+    some padding), so that a broadcast constant does not fill the memory. A result that is made of no tensor is left to
+    a kernel, which writes it faster than a constant is copied. Primitive functions are left alone: constants are their
     parameters."""
 
     max_bytes: int = 16 << 20

@@ -117,8 +117,8 @@ def _first_read(body: Stmt, buffer: str, outside: list[For], bound: ExprMap) -> 
 
 
 def _in_order(load: Load, s: Stmt) -> Load:
-    """``load``, but from the place in its row where the store ``s`` writes in a row of that length, if data say where in
-    the row it reads."""
+    """``load``, but from the place in its row where the store ``s`` writes in a row of that length, if data say where
+    in the row it reads."""
     if (
         not isinstance(s, Store)
         or _is_known(load)

@@ -100,14 +100,15 @@ def _prefetch_chosen(context: Context, block: BlockRef, rows: LoopRef) -> None:
     """Prefetch the next rows of large operands of which data say the element: the hardware's prefetcher follows no
     order that it cannot see."""
     view, loops = context.view(block), context.schedule.get_loops(block)
-    inside, length = loops[loops.index(rows) + 1 :], view.output.buffer.shape[-1]
+    inside, length = loops[loops.index(rows) + 1 :], view.output.buffer.shape[-1:]
     row = math.prod(context.extent(x) or 0 for x in inside) or None
     for access in view.loads:
-        *outer, place = access.indices
-        chosen = collect(place, Load) and outer and not any(collect(i, Load) for i in outer)
-        if chosen and inside and view.facts.equal(access.buffer.shape[-1], length):
-            if exceeds_l2(context.target, access.buffer) and rows_fit(context, row, access.buffer.dtype.nbytes):
-                prefetch_rows(context, access.buffer, row, rows, inside[0])
+        outer, place = access.indices[:-1], access.indices[-1:]
+        chosen = outer and any(collect(i, Load) for i in place) and not any(collect(i, Load) for i in outer)
+        whole = chosen and inside and length and view.facts.equal(access.buffer.shape[-1], length[0])
+        fits = exceeds_l2(context.target, access.buffer) and rows_fit(context, row, access.buffer.dtype.nbytes)
+        if whole and fits:
+            prefetch_rows(context, access.buffer, row, rows, inside[0])
 
 
 def _prefetch_operands(context: Context, block: BlockRef, rows: LoopRef) -> None:
