@@ -457,7 +457,33 @@ def test_multiplying_by_powers_of_two(dtype: str, target: str, vectorized: bool)
     np.testing.assert_array_equal(apply("ldexp", x, n, target=target, vectorized=vectorized), want)
 
 
-@pytest.mark.parametrize("name", ["exp", "exp2", "sigmoid"])
+@pytest.mark.parametrize("target", ["cpu", "llvm -mcpu=x86-64-v2"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_powers_of_numbers_below_zero(dtype: str, target: str) -> None:
+    """At most 2 units of the last place, 0 where they would be subnormal, NaN of any kind stays NaN."""
+    info = np.finfo(dtype)
+    lowest = -87.33654 if dtype == "float32" else -708.396418
+    with np.errstate(all="ignore"):
+        x = -np.abs(points(lowest * 1.1, 0).astype(dtype))
+    near = np.asarray(lowest, dtype)
+    x[100:103] = near, np.nextafter(near, 0, dtype=dtype), np.nextafter(near, -np.inf, dtype=dtype)
+    words = x.view(np.uint32 if dtype == "float32" else np.uint64)
+    quiet = int(np.asarray(np.nan, dtype).view(words.dtype))
+    words[200:456] = quiet + np.arange(256, dtype=words.dtype) * 5  # NaN with bits of their own
+    with np.errstate(all="ignore"):
+        want = np.exp(x.astype(np.longdouble))
+    want = np.where(x < near, 0, want)
+    for vectorized in (True, False):
+        got = apply("exp_nonpositive", x, vectorized=vectorized, target=target)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
+        np.testing.assert_array_equal(got == 0, x < near)
+        known = ~np.isnan(x) & (x >= near)
+        error = np.abs(got[known] - want[known]) / np.spacing(want[known].astype(dtype))
+        assert error.max() <= 2
+    assert got[known].min() >= info.tiny * (1 - 4 * info.eps)
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2", "exp_nonpositive", "sigmoid"])
 def test_one_instruction_multiplies_by_the_power(name: str) -> None:
     target = Target("x86-64-v4")
     listing = assembly(emit_ir(tir_to_kernel(program(name, 1), target), target), target)

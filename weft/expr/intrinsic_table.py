@@ -91,6 +91,11 @@ def _like(result: Any, x: Any) -> Any:
     return np.asarray(result).astype(np.asarray(x).dtype)[()]
 
 
+def _exp_nonpositive(x: Any) -> Any:
+    made = np.exp(x)
+    return np.where(made < np.finfo(made.dtype).tiny, made.dtype.type(0), made)[()]
+
+
 def _sigmoid(x: Any) -> Any:
     small = np.exp(-np.abs(x))
     return _like(np.where(x >= 0, 1 / (1 + small), small / (1 + small)), x)
@@ -206,6 +211,9 @@ def _rows() -> tuple[Intrinsic, ...]:
 
     return (
         real("exp", np.exp, "e to the power x"),
+        real(
+            "exp_nonpositive", _exp_nonpositive, "e to the power x, which is at most 0; 0 instead of subnormal numbers"
+        ),
         real("exp2", np.exp2, "2 to the power x"),
         real("expm1", np.expm1, "exp(x) - 1 without cancellation"),
         real("log", np.log, "natural logarithm"),

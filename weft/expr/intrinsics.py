@@ -83,6 +83,7 @@ def _binary(name: str) -> Callable[[ExprLike, ExprLike], Expr]:
     return build
 
 
+exp_nonpositive = _unary("exp_nonpositive")
 exp, exp2, expm1 = _unary("exp"), _unary("exp2"), _unary("expm1")
 log, log2, log1p = _unary("log"), _unary("log2"), _unary("log1p")
 sqrt, rsqrt = _unary("sqrt"), _unary("rsqrt")

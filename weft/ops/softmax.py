@@ -8,24 +8,18 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
-from weft.expr.nodes import Expr, index, minimum, select
+from weft.expr.nodes import Expr, index, select
 from weft.graph.operator import Attribute, Attrs
 from weft.graph.types import TensorType, Type
 from weft.ops import relations as rel
 from weft.ops.definition import Case, OpDef
 from weft.ops.elementwise import Array
 from weft.ops.stages import accumulator, reduced
-from weft.support.dtypes import FLOAT32
 
 AXIS = (Attribute("axis", -1, "the axis along which the result sums to 1"),)
 LIMIT = Attribute(
     "limit", None, "k: only elements 0 … i + k of row i (of the last two dimensions) count, the rest are 0"
 )
-
-LOWEST_NORMAL_EXPONENT = -87.33654
-"""e to this power is the least normal float32 number, rounded up."""
-MUCH_LOWER = 1e30
-"""Factor of the distance by which a power is below the limit."""
 
 
 def _infer(name: str) -> Any:
@@ -67,8 +61,7 @@ def _compute(log: bool) -> Any:
             return te.compute(out.shape, log_element, name="log_softmax")
 
         def power(*i: Expr) -> Expr:
-            below_top = te.cast(data[i], wide) - line(top, i)
-            return counted(te.exp(_without_subnormals(below_top)), i)
+            return counted(te.exp_nonpositive(te.cast(data[i], wide) - line(top, i)), i)
 
         powers = te.compute(data.shape, power, name="softmax_exp")
         total = reduced(powers, (axis,), te.sum, where=where, name="softmax_sum")
@@ -79,18 +72,6 @@ def _compute(log: bool) -> Any:
         return te.compute(out.shape, element, name="softmax")
 
     return compute
-
-
-def _without_subnormals(x: Expr) -> Expr:
-    """``x``, or where e^x is no normal float32 number, a number so low that e^x is exactly 0.
-
-    Models mask scores by adding -100 or the like. Processors multiply the subnormal numbers e^-100 up to a hundred
-    times as slowly as others, and attention would multiply millions of them. A comparison would make the load of ``x``
-    conditional; this is arithmetic.
-    """
-    if x.dtype != FLOAT32:
-        return x
-    return x + minimum(x - LOWEST_NORMAL_EXPONENT, te.const(0.0, FLOAT32)) * te.const(MUCH_LOWER, FLOAT32)
 
 
 def _counts(attrs: Attrs) -> Callable[[Sequence[Any]], Expr] | None:

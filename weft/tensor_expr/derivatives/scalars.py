@@ -227,6 +227,7 @@ def _fma(a: Expr, n: Expr, args: tuple[Expr, ...]) -> Sequence[Expr | None]:
 
 _CALLS: Final[dict[str, Rule]] = {
     "exp": _real(lambda x, y: y),
+    "exp_nonpositive": _real(lambda x, y: y),
     "exp2": _real(lambda x, y: make("mul", y, _number(math.log(2), y))),
     "expm1": _real(lambda x, y: make("add", y, _number(1, y))),
     "log": _real(lambda x, y: _over(x)),

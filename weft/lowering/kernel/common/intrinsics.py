@@ -19,10 +19,11 @@ from weft.target import Target
 from weft.tir.nodes import Stmt, Store
 from weft.tir.visit import map_expr, transform, transform_expressions
 
-_EXPONENTIAL = (plain.exp, plain.exp2, plain.expm1, plain.log, plain.log2, plain.log1p, plain.pow, plain.rsqrt)
+_EXPONENTIAL = (plain.exp, plain.exp_nonpositive, plain.exp2, plain.expm1, plain.log, plain.log2, plain.log1p)
+_POWERS = (plain.pow, plain.rsqrt)
 _CURVES = (plain.tanh, plain.sigmoid, plain.erf, plain.sin, plain.cos, plain.tan, inverse.sinh, inverse.cosh)
 _INVERSE = (inverse.asin, inverse.acos, inverse.atan, inverse.asinh, inverse.acosh, inverse.atanh, inverse.fmod)
-EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in (*_EXPONENTIAL, *_CURVES, *_INVERSE)}
+EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in (*_EXPONENTIAL, *_POWERS, *_CURVES, *_INVERSE)}
 """The expansions of float32 intrinsics. Other intrinsics are machine instructions or C library calls."""
 WIDE_EXPANSIONS: Final[dict[str, forms.Function]] = {f.__name__: f for f in (*wide.FUNCTIONS, *compensated.FUNCTIONS)}
 """The expansions of float64 intrinsics."""
@@ -30,7 +31,7 @@ _BY_DTYPE: Final[dict[DType, dict[str, forms.Function]]] = {FLOAT32: EXPANSIONS,
 SHORT_EXPANSIONS: Final[dict[str, forms.Function]] = {"erf": plain.short_erf, "tanh": plain.short_tanh}
 """The expansions of float32 intrinsics whose results are stored with 16 bits."""
 _WITH_INSTRUCTIONS: Final[dict[DType, dict[str, forms.Function]]] = {
-    FLOAT32: significands.LOGARITHMS,
+    FLOAT32: {**significands.LOGARITHMS, "exp_nonpositive": plain.exp_nonpositive_by_scaling},
     FLOAT64: tables.TABLES,
 }
 """Expansions that take the place of these where a target looks up numbers in registers and takes numbers apart."""

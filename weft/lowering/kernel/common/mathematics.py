@@ -34,6 +34,7 @@ _LOG2_E: Final = 1.4426950408889634
 _ROUND32: Final = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer and leaves that in the low bits
 _ROUND64: Final = 6755399441055744.0  # 1.5 * 2**52
 _EXP_IS_ZERO: Final = -104.0  # below, e^x is less than half of the least subnormal number
+_LOWEST_NORMAL: Final = -87.33654  # e^x is the least normal number, rounded up
 _EXP2_IS_ZERO: Final = -150.0
 # e^r = 1 + r + r^2 * q(r) on |r| <= ln(2) / 2, to 0.03 ulp
 _EXP: Final = (1.3814539879e-3, 8.3687451272e-3, 4.1668390790e-2, 1.6666520399e-1, 4.9999993432e-1)
@@ -111,6 +112,28 @@ def exp(x: Expr) -> Expr:
 def _of_parts(x: Expr) -> tuple[Expr, Expr]:
     r, n = exp_parts(x)
     return exp_of_parts(r), n
+
+
+def exp_nonpositive(x: Expr) -> Expr:
+    """e^x for x <= 0, or 0 where that is no normal number. At most 2 ulp.
+
+    Softmax needs no more. The whole number ``n`` stands in the last bits of the sum that rounds it, from where a shift
+    makes it an exponent.
+    """
+    y = maximum(x, _LOWEST_NORMAL)
+    r, _ = exp_parts(y)
+    scale = reinterpret(call("shl", reinterpret(y * _LOG2_E + _ROUND32, INT32), 23) + 0x3F800000, FLOAT32)
+    return _unless_subnormal(x, exp_of_parts(r) * scale)
+
+
+def exp_nonpositive_by_scaling(x: Expr) -> Expr:
+    """The same where :func:`ldexp` is one instruction."""
+    return _unless_subnormal(x, call("ldexp", *_of_parts(maximum(x, _LOWEST_NORMAL))))
+
+
+def _unless_subnormal(x: Expr, power: Expr) -> Expr:
+    """e^x, or 0 where it is no normal float32 number."""
+    return pick(make("lt", x, like(_LOWEST_NORMAL, x)), like(0.0, x), power)
 
 
 def _exp_moderate(x: Expr) -> Expr:

@@ -33,6 +33,7 @@ _LOG2_E: Final = 1.4426950408889634
 ROUND: Final = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to an integer and leaves that in the low bits
 _ROUND_BITS: Final = 0x4338000000000000
 _EXP_IS_ZERO: Final = -745.2  # below, e^x is less than half of the least subnormal number
+_LOWEST_NORMAL: Final = -708.396418  # e^x is the least normal number, rounded up
 _EXP2_IS_ZERO: Final = -1075.1
 _SQRT_HALF_BITS: Final = 0x3FE6A09E667F3BCD
 _PI_HALVES_LOW: Final = 6.123233995736766e-17  # pi / 2 minus the float64 number nearest to it
@@ -162,6 +163,12 @@ def exp(x: Expr) -> Expr:
         return call("ldexp", exp_of_parts(r), n)
 
     return unless_zero(x, _EXP_IS_ZERO, power)
+
+
+def exp_nonpositive(x: Expr) -> Expr:
+    """e^x for x <= 0, or 0 where that is no normal number. At most 2 ulp."""
+    r, n = parts(maximum(x, _LOWEST_NORMAL))
+    return pick(make("lt", x, like(_LOWEST_NORMAL, x)), like(0.0, x), call("ldexp", exp_of_parts(r), n))
 
 
 def exp2(x: Expr) -> Expr:
@@ -318,6 +325,6 @@ def atanh(x: Expr) -> Expr:
 
 
 FUNCTIONS: Final[tuple[Function, ...]] = (
-    *(exp, exp2, expm1, log, log2, log1p, tanh, sigmoid, erf),
+    *(exp, exp_nonpositive, exp2, expm1, log, log2, log1p, tanh, sigmoid, erf),
     *(atan, asin, acos, sinh, cosh, asinh, acosh, atanh),
 )
