@@ -103,7 +103,6 @@ NOT_IN_KERNELS: dict[str, str] = {
     ),
     **dict.fromkeys(("batch_norm", "conv_transpose", "flip", "rsqrt"), "rewritten in terms of others, or from others"),
     **dict.fromkeys(("dynamic_slice", "linear_recurrence", "resample"), "of loops, recurrences and lines of pictures"),
-    "eye": "constant when compiled",
     "random": "no recipe, as no two engines draw the same numbers",
     **dict.fromkeys(("mask_channels", "packed_matmul"), "made by passes for shapes of whole models"),
     **dict.fromkeys(("max_pool_with_indices", "scaled_dot_product_attention"), "tested by tests/perf/perf_cases"),

@@ -30,7 +30,7 @@ from weft.tir.nodes import For, Program, Store
 from weft.tir.text import parse, to_text
 from weft.tir.visit import walk
 
-SMALL = "cpu -l1=1024 -l2=2048 -l3=9216"
+SMALL = "cpu -l1=1024 -l2=2048 -l3=12288"
 """Caches that hold none of the results here."""
 
 

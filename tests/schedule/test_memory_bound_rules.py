@@ -24,6 +24,8 @@ from weft.tir.text import to_text
 from weft.tir.visit import blocks, walk
 
 TARGET = Target("x86-64-v4")
+CACHES = f"-l1={48 << 10} -l2={2 << 20} -l3={64 << 20}"
+"""What the rules decide by, whatever machine runs the tests."""
 
 
 def total(shape: tuple[int, ...], axes: tuple[int, ...]) -> Program:
@@ -113,7 +115,7 @@ def test_threads_take_strips_of_columns(steps: int, columns: int, cores: int) ->
     """All steps of a strip run in one thread, and equal strips in all of them, as far as there are columns. Strips of
     data in memory are wide, unless many threads need narrow ones."""
     x = np.random.default_rng(0).standard_normal((steps, columns)).astype(np.float32)
-    target = Target(f"cpu -num-cores={cores}")
+    target = Target(f"cpu -num-cores={cores} {CACHES}")
     program = default_schedule(running(steps, columns), target).program
     nest = next(s for s in walk(program.body) if isinstance(s, For) and s.kind == "parallel" and steps_in(s))
     assert isinstance(nest.extent, Const) and isinstance(nest.body, For) and nest.body.kind == "serial"
@@ -128,16 +130,16 @@ def scheduled_steps(shape: tuple[Any, ...], dtype: str, name: str, **attrs: Any)
     operator, x = op(name), te.placeholder(shape, dtype, name="x")
     given = operator.complete({"axis": 0, "reverse": False, **attrs})
     result = operator.compute(given, TensorType.of(shape, dtype), x)
-    return default_schedule(te_to_tir("steps", [x], [result]), Target("cpu -num-cores=1")).program
+    return default_schedule(te_to_tir("steps", [x], [result]), Target(f"cpu -num-cores=1 {CACHES}")).program
 
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "name", "ahead"),
     [
-        ((4096, 1024), "float32", "cumsum", "1"),
+        ((2048, 1024), "float32", "cumsum", "1"),
         ((4096, 1027), "int64", "cumsum", "1"),
         ((4096, 1003), "float64", "cumprod", "1"),
-        ((30_000, 128), "float32", "cumprod", "8"),
+        ((20_000, 128), "float32", "cumprod", "8"),
         ((9000, 15, 17), "float32", "cumsum", "4"),
         ((te.var("n"), 1024), "float32", "cumsum", "1"),
         ((te.var("n"), te.var("m")), "float32", "cumsum", '4096, "bytes"'),
@@ -148,7 +150,7 @@ def test_rows_of_later_steps_are_fetched(shape: tuple[Any, ...], dtype: str, nam
     program = scheduled_steps(shape, dtype, name)
     result = program.params[-1].name
     assert f'prefetch_shares = [["{result}", {ahead}]]' in to_text(program)
-    target = Target("cpu -num-cores=1")
+    target = Target(f"cpu -num-cores=1 {CACHES}")
     kernel = tir_to_kernel(program, target)
     asked = [
         s.value.args[0]
@@ -173,7 +175,7 @@ def test_rows_that_stay_near_or_have_few_vectors_are_not_fetched(shape: tuple[in
 @pytest.mark.parametrize("shape", [(3, 300_000), (700, 1000), (1500, 513), (5000, 200), (1100, 15, 33)])
 @pytest.mark.parametrize("opened", [False, True])
 def test_sums_whose_rows_are_fetched_are_right(name: str, shape: tuple[int, ...], opened: bool) -> None:
-    target, sizes = Target("cpu -num-cores=1"), shape if opened else ()
+    target, sizes = Target(f"cpu -num-cores=1 {CACHES}"), shape if opened else ()
     program = scheduled_steps(tuple(te.var(f"n{d}") for d in range(len(shape))) if opened else shape, "float32", name)
     x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
     x = x if name == "cumsum" else np.sign(x + 0.5)
