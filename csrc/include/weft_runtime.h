@@ -100,7 +100,8 @@ typedef struct weft_watch weft_watch;
 WEFT_API weft_watch *weft_watch_begin(int64_t deadline, int32_t (*poll)(void *context), void *context, int64_t patience);
 WEFT_API void weft_watch_end(weft_watch *watch);
 
-/* Ends idle worker threads and frees the scratch memory of all threads that is not in use. Later runs start anew. */
+/* Ends idle worker threads and frees the scratch memory of all threads that is not in use, and large blocks that were
+ * freed and kept for the next ones. Later runs start anew. */
 WEFT_API void weft_trim(void);
 
 /* Number of worker threads alive in this process. */

@@ -24,6 +24,18 @@ int32_t weft_fail(weft_error *error, int32_t status, const char *format, ...) WE
 /* Like weft_alloc; requests huge pages for large blocks. */
 void *weft_alloc_large(int64_t bytes);
 
+/* Blocks of at least so many bytes are aligned to huge pages, and kept when they are freed (see blocks.c). */
+enum { WEFT_LARGE_BLOCK = 4 << 20 };
+
+/* A block that was kept, of at least `bytes` and not much more; NULL if there is none. */
+void *weft_take_block(size_t bytes, size_t align);
+
+/* Whether a block that is to be freed is kept; that of other allocators may be asked about, too. */
+bool weft_keep_block(void *memory, size_t align);
+
+/* Frees what is kept. Returns whether there was any. */
+bool weft_free_blocks(void);
+
 /* Frees the scratch memory of all threads that is not in use. */
 void weft_trim_scratch(void);
 

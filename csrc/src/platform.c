@@ -43,7 +43,9 @@ static void *counted(void *memory) {
 static void *allocate(int64_t bytes, size_t align) {
     if (bytes < 0 || (uint64_t)bytes > SIZE_MAX - align) return NULL;
     size_t rounded = ((size_t)bytes + align - 1) / align * align;
-    return counted(aligned_alloc(align, rounded ? rounded : align));
+    void *memory = aligned_alloc(align, rounded ? rounded : align);
+    if (!memory && weft_free_blocks()) memory = aligned_alloc(align, rounded ? rounded : align);
+    return counted(memory);
 }
 
 void *weft_alloc_small(int64_t bytes) {
@@ -54,8 +56,10 @@ void *weft_alloc_small(int64_t bytes) {
 void *weft_alloc(int64_t bytes) { return allocate(bytes, WEFT_ALIGN); }
 
 void *weft_alloc_large(int64_t bytes) {
-    if (bytes < 2 * (int64_t)HUGE_PAGE) return weft_alloc(bytes);
-    void *memory = allocate(bytes, HUGE_PAGE);
+    if (bytes < WEFT_LARGE_BLOCK) return weft_alloc(bytes);
+    void *memory = (uint64_t)bytes > SIZE_MAX ? NULL : weft_take_block((size_t)bytes, HUGE_PAGE);
+    if (memory) return counted(memory);
+    memory = allocate(bytes, HUGE_PAGE);
 #if defined(MADV_HUGEPAGE)
     if (memory) (void)madvise(memory, (size_t)bytes, MADV_HUGEPAGE);
 #endif
@@ -63,8 +67,9 @@ void *weft_alloc_large(int64_t bytes) {
 }
 
 void weft_free(void *memory) {
-    if (memory) atomic_fetch_sub_explicit(&blocks, 1, memory_order_relaxed);
-    free(memory);
+    if (!memory) return;
+    atomic_fetch_sub_explicit(&blocks, 1, memory_order_relaxed);
+    if (!weft_keep_block(memory, HUGE_PAGE)) free(memory);
 }
 
 int64_t weft_allocated_blocks(void) { return atomic_load(&blocks); }

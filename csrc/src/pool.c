@@ -322,6 +322,7 @@ static void stop_for_exit(void) { stop_idle_pools(MAX_IDLE_POOLS); } /* pools re
 void weft_trim(void) {
     weft_trim_scratch();
     stop_idle_pools(0);
+    (void)weft_free_blocks();
 }
 
 /* From the start, not from the first pool on: weft_trim takes the lock where there never was one. */
