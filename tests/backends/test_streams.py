@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
 import pytest
-from kernel_runner import run_program
+from kernel_runner import compiled, run_program
 
 from weft import te
 from weft.backends.llvm import assembly, emit_ir
@@ -51,3 +52,54 @@ def test_results(source: str, to: str, size: int) -> None:
     found = run_program(cast(source, to, target, size), [data], target=target)[0]
     expected = ml_dtypes.bfloat16 if to == "bfloat16" else to
     np.testing.assert_array_equal(found, data.astype(expected))
+
+
+def filled(shape: tuple[int, ...], dtype: str, target: Target) -> Program:
+    """Numbers of no tensor."""
+    y = te.compute(shape, lambda *i: te.select(i[-1] == i[0], te.const(1, dtype), te.const(0, dtype)), name="y")
+    return default_schedule(te_to_tir("f", (), (y,)), target).program
+
+
+def scaled(shape: tuple[int, ...], dtype: str, target: Target) -> Program:
+    x, row = te.placeholder(shape, dtype, name="x"), te.placeholder(shape[-1:], dtype, name="row")
+    y = te.compute(shape, lambda *i: x[i] * te.const(2, dtype) + row[i[-1]], name="y")
+    return default_schedule(te_to_tir("f", (x, row), (y,)), target).program
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "float16", "int8", "uint16"])
+@pytest.mark.parametrize("shape", [(40_000,), (40_013,), (64, 1040), (33, 1024), (50, 16, 48), (3, 20_000)])
+def test_rows_begin_anywhere(shape: tuple[int, ...], dtype: str) -> None:
+    """Memory of NumPy begins anywhere in a cache line: whole lines are joined from two vectors, and nothing is written
+    before the row and after it."""
+    target = Target(f"cpu {SMALL}")
+    rng, width = np.random.default_rng(1), np.dtype(dtype).itemsize
+    size, guard = int(np.prod(shape)), 64
+    x = rng.integers(-1000, 1000, shape).astype(dtype)
+    row = rng.integers(-1000, 1000, shape[-1:]).astype(dtype)
+    ones = np.zeros(shape, dtype)
+    if len(shape) > 1:
+        steps = np.arange(min(shape[0], shape[-1]))
+        ones[(steps, ..., steps)] = 1
+    else:
+        ones[:] = 1
+    for program, given, wanted in (
+        (scaled(shape, dtype, target), [x, row], x * x.dtype.type(2) + row),
+        (filled(shape, dtype, target), [], ones),
+    ):
+        assert "stream" in str(program) or width < 4  # whole lines only
+        run = compiled(tir_to_kernel(program, target), target)
+        space = np.empty(size + 2 * guard + 64, dtype)
+        first = -(space.ctypes.data // width) % (64 // width)  # where a line begins
+        for offset in range(64 // width):
+            space[:] = 77
+            at = first + guard + offset
+            run([*given, space[at : at + size].reshape(shape)])
+            np.testing.assert_array_equal(space[at : at + size].reshape(shape), wanted)
+            assert (space[:at] == 77).all() and (space[at + size :] == 77).all(), offset
+
+
+@pytest.mark.parametrize("operation", [filled, scaled])
+def test_lines_are_joined_from_two_vectors(operation: Callable[[tuple[int, ...], str, Target], Program]) -> None:
+    target = Target(f"x86-64-v4 {SMALL}")
+    text = assembly(emit_ir(tir_to_kernel(operation((64, 1040), "float32", target), target), target), target)
+    assert re.search(r"vperm[it]2ps", text) and len(re.findall(r"vmovntps\t%zmm", text)) > 2

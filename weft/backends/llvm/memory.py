@@ -219,7 +219,7 @@ def store(f: LlvmFunction, s: Store, value: Value) -> None:
     elif isinstance(at, Ramp) and isinstance(at.stride, Const) and at.stride.value == 1:
         address = pointer(f, buffer, at.base, value)
         if mask is None and buffer.name in f.streamed and n * dtype.nbytes % STREAM_BYTES == 0:
-            operand = _apart(f, operand, ty, n * dtype.nbytes) if dtype.nbytes < 4 or not dtype.is_float else operand
+            operand = apart(f, operand, ty, n * dtype.nbytes) if dtype.nbytes < 4 or not dtype.is_float else operand
             _stream(f, operand, address, ty, n * dtype.nbytes, align)
         elif mask is None:
             f.do(f"store {ty} {operand}, ptr {address}, align {align}")
@@ -258,12 +258,12 @@ def _stream(f: LlvmFunction, operand: str, address: str, ty: str, nbytes: int, a
     place = f.op(f"ptrtoint ptr {address} to i64")
     whole = nbytes > STREAM_BYTES and nbytes & (nbytes - 1) == 0
     if whole:
-        f.branch(_aligned(f, place, nbytes), f"stream.{n}", f"unaligned.{n}")
+        f.branch(aligned(f, place, nbytes), f"stream.{n}", f"unaligned.{n}")
         f.start(f"stream.{n}")
         f.do(f"store {ty} {operand}, ptr {address}, align {nbytes}, !nontemporal !0")
         f.jump(f"streamed.{n}")
         f.start(f"unaligned.{n}")
-    f.branch(_aligned(f, place, STREAM_BYTES), f"parts.{n}", f"plain.{n}")
+    f.branch(aligned(f, place, STREAM_BYTES), f"parts.{n}", f"plain.{n}")
     f.start(f"parts.{n}")
     words, count = f"<{nbytes // 4} x float>", STREAM_BYTES // 4
     parts = f.op(f"bitcast {ty} {operand} to {words}")
@@ -279,7 +279,7 @@ def _stream(f: LlvmFunction, operand: str, address: str, ty: str, nbytes: int, a
     f.start(f"streamed.{n}")
 
 
-def _apart(f: LlvmFunction, operand: str, ty: str, nbytes: int) -> str:
+def apart(f: LlvmFunction, operand: str, ty: str, nbytes: int) -> str:
     """``operand``, but the instruction that stores it cannot also compute it.
 
     LLVM (22.1) makes one instruction of a number that is narrowed and then stored, and forgets that the store was
@@ -292,7 +292,7 @@ def _apart(f: LlvmFunction, operand: str, ty: str, nbytes: int) -> str:
     return f.op(f'bitcast {words} {f.op(f"""call {words} asm "", "=v,0"({words} {whole})""")} to {ty}')
 
 
-def _aligned(f: LlvmFunction, place: str, nbytes: int) -> str:
+def aligned(f: LlvmFunction, place: str, nbytes: int) -> str:
     low = f.op(f"and i64 {place}, {nbytes - 1}")
     return f.op(f"icmp eq i64 {low}, 0")
 

@@ -11,6 +11,7 @@ from weft.backends.llvm import digits
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.memory import pointer, prefetch, store
 from weft.backends.llvm.narrow import counts_in_32_bits, define_counter, low_half
+from weft.backends.llvm.streamed_rows import streamed_row
 from weft.backends.llvm.tiles import matrix_tiles, tiles_after
 from weft.backends.llvm.types import memory_type, type_of
 from weft.backends.llvm.values import value
@@ -178,6 +179,7 @@ def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certa
         if prepares:
             f.start(first)
     flags, f.flags = f.flags, "reassoc contract " if s.annotations.get("reassociate") else f.flags
+    row = streamed_row(f, s) if certain and ASK not in s.annotations else None
     variable = f"%i.{n}"
     with f.scope():
         counters = digits.begin(f, divided, begin, n, value)
@@ -186,6 +188,8 @@ def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certa
             begin, counters = strips.begin(f, begin, counters)
             end = strips.stop
         elif certain or divided:
+            if row is not None:
+                row.begin(f, s.var, begin, value)
             f.jump(head)
         before = f.label
         f.forget_reads()
@@ -195,7 +199,12 @@ def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certa
         digits.define(f, counters, before, f"latch.{n}")
         define_counter(f, s, variable, narrow)
         _note_data(f, s)
-        statement(f, s.body, context)
+        if row is None:
+            statement(f, s.body, context)
+        else:
+            for other in row.others:
+                statement(f, other, context)
+            row.body(f, f.op(f"icmp eq {ty} {variable}, {begin}"), value)
     f.flags = flags
     f.jump(f"latch.{n}")
     f.start(f"latch.{n}")
@@ -207,6 +216,8 @@ def loop(f: LlvmFunction, s: For, begin: str, end: str, context: Emission, certa
     if strips is not None:
         strips.ask(f, exit_label)
     f.start(exit_label)
+    if row is not None:
+        row.finish(f)
     f.forget_reads()
 
 
