@@ -10,7 +10,7 @@ from kernel_runner import run_program
 from schedule_cases import matmul_relu
 
 from weft import te
-from weft.cost.caches import last_cache
+from weft.cost.caches import exceeds_last_cache, last_cache
 from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule import Schedule
 from weft.schedule.refs import BlockRef
@@ -123,6 +123,8 @@ def test_a_few_cores_have_a_share_of_the_last_cache(cores: int, megabytes: int) 
 
 def test_without_a_third_cache_the_second_is_the_last() -> None:
     assert last_cache(1 << 20, 0, 4) == 1 << 20
+    assert exceeds_last_cache(1 << 20, 1 << 20, 0, 4)
+    assert not exceeds_last_cache(1 << 30, 0, 0, 1)
 
 
 def test_of_an_operand_counts_what_is_read() -> None:

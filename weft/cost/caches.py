@@ -28,8 +28,9 @@ def last_cache(l2: int, l3: int, cores: int) -> int:
 
 def exceeds_last_cache(nbytes: float, l2: int, l3: int, cores: int) -> bool:
     """Whether a kernel that moves ``nbytes`` evicts the beginning of its result before it writes the end: they take
-    more than three quarters of the cache, as others use it too."""
-    return 4 * nbytes > 3 * last_cache(l2, l3, cores)
+    more than three quarters of the cache, as others use it too. Not without caches."""
+    last = last_cache(l2, l3, cores)
+    return last > 0 and 4 * nbytes > 3 * last
 
 
 def stays_in_l2(nbytes: int, l2: int) -> bool:
