@@ -3,6 +3,7 @@ results in registers."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -120,6 +121,36 @@ def test_open_axes_that_continue_each_other_are_one_row(kind: Callable[..., Prog
         wanted = (x.min(over, initial=np.inf), x.max(over, initial=-np.inf))
         for a, b in zip(got, wanted[-len(got) :], strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_of_any_sizes(seed: int) -> None:
+    """Sizes, products of them, numbers and other extents, in any order: what a rule asks for is not refused."""
+    pick = random.Random(seed)
+    n, m = te.var("n"), te.var("m")
+    sizes: list[tuple[Any, Callable[[int, int], int]]] = [
+        (n, lambda n, m: n),
+        (m, lambda n, m: m),
+        (1, lambda n, m: 1),
+        (4, lambda n, m: 4),
+        (67, lambda n, m: 67),
+        (n * m, lambda n, m: n * m),
+        (n * 2, lambda n, m: n * 2),
+        (te.floordiv(n + 1, 2), lambda n, m: (n + 1) // 2),
+        (te.max(n - m, 0), lambda n, m: max(n - m, 0)),
+    ]
+    chosen = [sizes[0], sizes[1], *(pick.choice(sizes) for _ in range(pick.randint(0, 2)))]
+    pick.shuffle(chosen)
+    axes = pick.randint(1, len(chosen))
+    program = pick.choice([largest, extremes])(tuple(e for e, _ in chosen), axes, pick.choice(["float32", "int64"]))
+    for given in ((5, 3), (1, 1), (18, 2), (2, 7), (0, 3)):
+        shape = tuple(f(*given) for _, f in chosen)
+        x = np.random.default_rng(seed).integers(-1000, 1000, shape).astype(program.params[0].dtype)
+        got = run_program(program, [x], [dict(zip("nm", given, strict=True))[v.name] for v in program.sizes])
+        over = tuple(range(len(shape) - axes, len(shape)))
+        if x.size:
+            for a, b in zip(got, (x.min(over), x.max(over))[-len(got) :], strict=True):
+                np.testing.assert_array_equal(a, b)
 
 
 def domain(iters: Sequence[Expr], values: Sequence[Expr]) -> Block:

@@ -224,6 +224,13 @@ def static_extent(axis: IterVar) -> int | None:
     return int(axis.extent.value) if isinstance(axis.extent, Const) else None
 
 
+def is_size(e: Expr) -> bool:
+    """Whether ``e`` is a number, a symbolic size, or a product of these."""
+    if isinstance(e, Binary):
+        return e.op == "mul" and is_size(e.a) and is_size(e.b)
+    return isinstance(e, (Const, Var))
+
+
 def continues(view: View, outer: IterVar, inner: IterVar) -> bool:
     """Whether every access moves along the two axes as if they were one fused axis."""
     for access in (view.output, *view.loads):

@@ -15,7 +15,7 @@ from weft.expr.nodes import Load, Var
 from weft.expr.visit import collect
 from weft.schedule.primitives.kinds import ROWS_TOGETHER
 from weft.schedule.refs import BlockRef, LoopRef
-from weft.schedule.rules.common.access import SHUFFLED_STRIDE, View, continues, static_extent
+from weft.schedule.rules.common.access import SHUFFLED_STRIDE, View, continues, is_size, static_extent
 from weft.schedule.rules.common.ahead import prefetch_rows, rows_fit
 from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS, UNROLLED, VECTORS_AT_A_TIME, near
@@ -347,11 +347,11 @@ def _along_columns(context: Context, block: BlockRef, own: dict[IterVar, LoopRef
 
 
 def _joined(view: View) -> int:
-    """How many of the innermost reduction axes all operands traverse as if they were one fused axis. Axes of open sizes
-    are not fused: partial results would take quotients and remainders of the fused index."""
+    """How many of the innermost reduction axes all operands traverse as if they were one fused axis. Open axes are
+    fused if their extents are sizes: of others, the guard of the fused loop cannot be told from a condition."""
     axes = view.reduce
     count = 1
-    while count < len(axes):
+    while count < len(axes) and all(is_size(axes[n].extent) for n in (-count - 1, -count)):
         if not continues(view, axes[-count - 1], axes[-count]):
             break
         count += 1
