@@ -9,6 +9,8 @@ from weft.expr.nodes import Broadcast, Cast, Const, Expr
 from weft.support.errors import InternalError
 from weft.tir.nodes import Buffer
 
+LINE_BYTES: Final = 64
+"""Bytes of a cache line, which stores past the caches write whole."""
 STREAM_BYTES: Final = 16
 """Bytes of the smallest non-temporal store. Rows of images and arrays of NumPy are rarely aligned to more; the
 write-combining buffer joins adjacent stores to one cache line."""

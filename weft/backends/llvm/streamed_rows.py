@@ -17,23 +17,22 @@ import itertools
 from dataclasses import dataclass
 from typing import Final
 
-from weft.backends.accesses import STREAM_BYTES, flat
+from weft.backends.accesses import LINE_BYTES, STREAM_BYTES, flat
 from weft.backends.llvm.function import LlvmFunction
 from weft.backends.llvm.memory import Value, aligned, apart, pointer
 from weft.backends.llvm.types import memory_type, vector
 from weft.backends.llvm.vectors import LARGE_BITS, broadcast
-from weft.cost.caches import CACHE_LINE_BYTES
 from weft.expr.intrinsic_table import PREFETCH_LEVELS
 from weft.expr.linear import linear
 from weft.expr.nodes import Call, Const, Expr, Load, Ramp, Var
 from weft.expr.visit import collect, occurs
 from weft.tir.nodes import Buffer, Evaluate, For, Seq, Stmt, Store
 
-_WORDS: Final = CACHE_LINE_BYTES // 4
+_WORDS: Final = LINE_BYTES // 4
 _PART: Final = STREAM_BYTES // 4
 _TYPE: Final = f"<{_WORDS} x float>"
 _PARTS: Final = _WORDS // _PART
-_VECTORS: Final = (CACHE_LINE_BYTES // 4, CACHE_LINE_BYTES // 2, CACHE_LINE_BYTES)
+_VECTORS: Final = (LINE_BYTES // 4, LINE_BYTES // 2, LINE_BYTES)
 """Bytes of the vectors that lines consist of."""
 _SHIFT: Final = f"llvm.x86.avx512.vpermi2var.ps.{LARGE_BITS}"
 
@@ -63,11 +62,11 @@ class StreamedRow:
         with f.scope():
             f.define(var, first)
             place = f.op(f"ptrtoint ptr {pointer(f, self.buffer, self.base, value)} to i64")
-        self.whole = aligned(f, place, CACHE_LINE_BYTES)
+        self.whole = aligned(f, place, LINE_BYTES)
         parts = aligned(f, place, STREAM_BYTES)
         self.shifted = f.op(f"and i1 {parts}, {f.op(f'xor i1 {self.whole}, true')}")
-        past = f.op(f"and i64 {place}, {CACHE_LINE_BYTES - 1}")
-        bytes_left = f.op(f"sub i64 {CACHE_LINE_BYTES}, {past}")
+        past = f.op(f"and i64 {place}, {LINE_BYTES - 1}")
+        bytes_left = f.op(f"sub i64 {LINE_BYTES}, {past}")
         self.missing = f.op(f"lshr i64 {bytes_left}, 2")
         words = f"<{_WORDS} x i32>"
         narrow = f.op(f"trunc i64 {self.missing} to i32")
@@ -81,10 +80,10 @@ class StreamedRow:
         """An iteration. ``is_first``: whether it is the first one."""
         f.streams = True
         made = [self._vector(f, s, value) for s in self.stores]
-        per_line = len(made) * CACHE_LINE_BYTES // self._bytes
+        per_line = len(made) * LINE_BYTES // self._bytes
         vectors = [_concatenated(f, made[n : n + per_line]) for n in range(0, len(made), per_line)]
         if not (self.buffer.dtype.is_float and self.buffer.dtype.nbytes >= 4):
-            vectors = [apart(f, v, _TYPE, CACHE_LINE_BYTES) for v in vectors]
+            vectors = [apart(f, v, _TYPE, LINE_BYTES) for v in vectors]
         address, n = pointer(f, self.buffer, self.base, value), f.fresh()
         labels = {
             name: f"{name}.{n}" for name in ("whole", "other", "shifted", "plain", "head", "line", "rest", "next")
@@ -92,14 +91,14 @@ class StreamedRow:
         f.branch(self.whole, labels["whole"], labels["other"])
         f.start(labels["whole"])
         for i, v in enumerate(vectors):
-            _line(f, v, _after(f, address, i * CACHE_LINE_BYTES))
+            _line(f, v, _after(f, address, i * LINE_BYTES))
         f.jump(labels["next"])
         f.start(labels["other"])
         f.branch(self.shifted, labels["shifted"], labels["plain"])
         f.start(labels["plain"])
         for i, v in enumerate(vectors):
             nbytes = self.buffer.dtype.nbytes
-            f.do(f"store {_TYPE} {v}, ptr {_after(f, address, i * CACHE_LINE_BYTES)}, align {nbytes}")
+            f.do(f"store {_TYPE} {v}, ptr {_after(f, address, i * LINE_BYTES)}, align {nbytes}")
         f.jump(labels["next"])
         f.start(labels["shifted"])
         offset = f.op(f"shl i64 {self.missing}, 2")
@@ -111,13 +110,13 @@ class StreamedRow:
         f.jump(labels["rest"])
         f.start(labels["line"])
         before = f.op(f"load {_TYPE}, ptr {self.left}, align 64")
-        _line(f, self._joined(f, before, vectors[0]), _after(f, ahead, -CACHE_LINE_BYTES))
+        _line(f, self._joined(f, before, vectors[0]), _after(f, ahead, -LINE_BYTES))
         f.jump(labels["rest"])
         f.start(labels["rest"])
         for i, (a, b) in enumerate(itertools.pairwise(vectors)):
-            _line(f, self._joined(f, a, b), _after(f, ahead, i * CACHE_LINE_BYTES))
+            _line(f, self._joined(f, a, b), _after(f, ahead, i * LINE_BYTES))
         f.do(f"store {_TYPE} {vectors[-1]}, ptr {self.left}, align 64")
-        f.do(f"store ptr {_after(f, address, (len(vectors) - 1) * CACHE_LINE_BYTES)}, ptr {self.place}, align 64")
+        f.do(f"store ptr {_after(f, address, (len(vectors) - 1) * LINE_BYTES)}, ptr {self.place}, align 64")
         f.jump(labels["next"])
         f.start(labels["next"])
         f.wrote(self.buffer)
@@ -175,7 +174,7 @@ def streamed_row(f: LlvmFunction, s: For) -> StreamedRow | None:
     buffer = stores[0].buffer
     lanes = stores[0].indices[0].lanes
     nbytes = lanes * buffer.dtype.nbytes
-    if buffer.name not in f.streamed or nbytes not in _VECTORS or nbytes * len(stores) % CACHE_LINE_BYTES:
+    if buffer.name not in f.streamed or nbytes not in _VECTORS or nbytes * len(stores) % LINE_BYTES:
         return None
     made: list[Store] = []
     for x in stores:
@@ -227,7 +226,7 @@ def _after(f: LlvmFunction, address: str, nbytes: int) -> str:
 
 
 def _line(f: LlvmFunction, line: str, address: str) -> None:
-    f.do(f"store {_TYPE} {line}, ptr {address}, align {CACHE_LINE_BYTES}, !nontemporal !0")
+    f.do(f"store {_TYPE} {line}, ptr {address}, align {LINE_BYTES}, !nontemporal !0")
 
 
 def _part(f: LlvmFunction, words: str, part: int, address: str, wanted: str) -> None:
