@@ -231,6 +231,7 @@ class _Lanes:
         self.facts.bind(var, start, count)
         self._memo: dict[Expr, Expr] = {}
         self._varies: dict[Expr, bool] = {}
+        self._inside: dict[Load, bool] = {}
 
     def index(self, other: _Lanes) -> int:
         """The number of lanes between the start of this chunk and the start of ``other``."""
@@ -313,7 +314,7 @@ class _Lanes:
         return memo[e]
 
     def _stays(self, e: Expr) -> bool:
-        return not self.varies(e) and not (self.strict and _loads(e))
+        return not self.varies(e) and not (self.strict and self._may_not_load(e))
 
     def _parts(self, e: Expr) -> Sequence[Expr]:
         """The operands of ``e`` that :meth:`_expr` takes as vectors under the mask of these lanes. Those of index
@@ -330,7 +331,29 @@ class _Lanes:
 
     def _needs_mask(self, e: Select, side: Expr, safe: Set[Expr]) -> bool:
         """Whether a side of a select loads what must not be read in lanes that choose the other side."""
-        return (self.strict or self.varies(e.condition)) and _loads(side, safe)
+        return (self.strict or self.varies(e.condition)) and self._may_not_load(side, safe)
+
+    def _may_not_load(self, e: Expr, safe: Set[Expr] = frozenset()) -> bool:
+        """Whether ``e``, where it is not asked for, may load what is outside of memory. Not what is in ``safe``; nor an
+        element that is the same for all lanes and that is certainly inside its buffer."""
+        pending, seen = [e], set[Expr]()
+        while pending:
+            x = pending.pop()
+            if isinstance(x, Load) and x not in safe and not self._is_inside(x):
+                return True
+            if x not in safe and x not in seen:
+                seen.add(x)
+                pending.extend(x.children)
+        return False
+
+    def _is_inside(self, e: Load) -> bool:
+        known = self._inside.get(e)
+        if known is None:
+            (at,) = e.indices
+            plain = e.mask is None and not self.varies(e) and isinstance(e.source, Buffer)
+            known = plain and self.around.nonnegative(at) and self.around.prove(make("lt", at, e.source.shape[0]))
+            self._inside[e] = known
+        return known
 
     def _expr(self, e: Expr) -> Expr:
         if isinstance(e, Binary):
@@ -388,19 +411,6 @@ def _updates_of_all(body: Stmt) -> Stmt:
 
 def _masked_load(s: Store) -> Load:
     return Load(s.buffer, s.indices, s.mask)
-
-
-def _loads(e: Expr, safe: Set[Expr] = frozenset()) -> bool:
-    """Whether ``e`` loads anything outside the expressions in ``safe``."""
-    pending, seen = [e], set[Expr]()
-    while pending:
-        x = pending.pop()
-        if isinstance(x, Load) and x not in safe:
-            return True
-        if x not in safe and x not in seen:
-            seen.add(x)
-            pending.extend(x.children)
-    return False
 
 
 def _always_evaluated(e: Expr) -> set[Expr]:
