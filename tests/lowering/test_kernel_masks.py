@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_runner import run_program
 
 import weft.api
 from weft import te
+from weft.backends.llvm import assembly, emit_ir
 from weft.expr.evaluate import evaluate
 from weft.expr.nodes import Binary, Broadcast, Const, Expr, Load, Ramp, Select, Var, const, make
 from weft.graph import build
@@ -20,7 +25,7 @@ from weft.ops.catalogue import op
 from weft.schedule.rules.cpu import default_schedule
 from weft.support.dtypes import FLOAT32
 from weft.target import Target
-from weft.tir.nodes import Buffer
+from weft.tir.nodes import Buffer, Program
 from weft.tir.visit import expressions, postorder, walk
 
 LANES = 4
@@ -123,3 +128,51 @@ def test_what_a_condition_has_loaded_needs_no_mask(cases: int) -> None:
     loads = [e for e in loads if isinstance(e, Load)]
     assert loads
     assert all(e.mask is None for e in loads)
+
+
+def guarded(rows: Any, columns: Any, at: Callable[[Any], Any]) -> Program:
+    """Elements, those below 0 times what stands at a place that is the same for a row."""
+    x, s = te.placeholder((rows, columns), name="x"), te.placeholder((rows,), name="s")
+    y = te.compute((rows, columns), lambda i, j: te.select(x[i, j] < 0, x[i, j] * s[at(i)], x[i, j]), name="y")
+    return default_schedule(te_to_tir("guarded", [x, s], [y]), Target("x86-64-v4")).program
+
+
+@pytest.mark.parametrize("shape", [(64, 1600), (5, 37), (3, 16), (70, 1), (0, 4), (4, 0)])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_elements_for_a_whole_row_are_loaded_without_a_mask(shape: tuple[int, int], is_open: bool) -> None:
+    """They are inside of their buffer, whether or not a lane asks for them. A mask made gathers of them."""
+    sizes = (te.var("n"), te.var("m")) if is_open else shape
+    program = guarded(*sizes, lambda i: i)
+    machine = Target("x86-64-v4")
+    text = assembly(emit_ir(tir_to_kernel(program, machine), machine), machine)
+    if shape == (64, 1600):
+        assert "vgather" not in text
+    rng = np.random.default_rng(1)
+    x, s = rng.standard_normal(shape).astype(np.float32), rng.standard_normal(shape[:1]).astype(np.float32)
+    s[: shape[0] // 2] = np.inf
+    x[:, ::2] = np.abs(x[:, ::2])
+    (got,) = run_program(program, [x, s], shape if is_open else ())
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got, np.where(x < 0, x * s[:, None], x))
+
+
+def test_elements_that_may_be_outside_keep_their_mask() -> None:
+    """The place in the second operand is data: it is inside where the condition says so, and else anywhere."""
+    n, m = 40, 64
+    x, s = te.placeholder((n, m), name="x"), te.placeholder((n,), name="s")
+    at = te.placeholder((n,), "int32", name="at")
+    y = te.compute(
+        (n, m),
+        lambda i, j: te.select(
+            te.all(x[i, j] < 0, at[i] >= 0, at[i] < n), s[te.max(te.min(at[i], n - 1), 0)], te.const(0.0, "float32")
+        ),
+        name="y",
+    )
+    program = default_schedule(te_to_tir("places", [x, s, at], [y]), Target("cpu")).program
+    rng = np.random.default_rng(2)
+    data, values = rng.standard_normal((n, m)).astype(np.float32), rng.standard_normal(n).astype(np.float32)
+    places = rng.integers(-(2**31), 2**31 - 1, n, dtype=np.int32)
+    places[::2] = rng.integers(0, n, n // 2)
+    (got,) = run_program(program, [data, values, places])
+    good = (data < 0) & (places >= 0)[:, None] & (places < n)[:, None]
+    np.testing.assert_array_equal(got, np.where(good, values[np.clip(places, 0, n - 1)][:, None], 0))

@@ -76,7 +76,6 @@ _KNOWN: list[tuple[str, str, str, list[str]]] = [
     ("NonMaxSuppression", "lanes", _ORDERED, [""]),
     ("NonMaxSuppression", "narrow", _ORDERED, [""]),
     ("NonZero", "narrow", _IN_ORDER, [""]),
-    ("PRelu", "lanes", "a vector may reach from one channel into the next: slopes are looked up", ["channels"]),
     ("QLinearConv", "lanes", _TURNED, ["3 × 3"]),
     ("QLinearConv", "narrow", _TURNED, ["3 × 3"]),
     ("Resize", "narrow", _PLACES, ["cubic × 0.5", "cubic × 1.5", "cubic × 2"]),
