@@ -123,6 +123,15 @@ def test_open_axes_that_continue_each_other_are_one_row(kind: Callable[..., Prog
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("kind", [largest, extremes])
+def test_known_axes_join_what_is_around_them(kind: Callable[..., Program]) -> None:
+    """Whatever its extent is; the extents of axes around open ones must be sizes."""
+    n, m = te.var("n"), te.var("m")
+    for shape, loops in (((te.max(n - m, 0), 8, 16), 1), ((te.max(n - m, 0), n, 16), 2), ((n, te.max(n - m, 0), m), 3)):
+        program = kind(shape, 3, "float32")
+        assert sum(1 for s in walk(program.body) if isinstance(s, For) and s.kind == "serial") == loops, shape
+
+
 @pytest.mark.parametrize("seed", range(16))
 def test_rows_of_any_sizes(seed: int) -> None:
     """Sizes, products of them, numbers and other extents, in any order: what a rule asks for is not refused."""

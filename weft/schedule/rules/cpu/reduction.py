@@ -347,12 +347,13 @@ def _along_columns(context: Context, block: BlockRef, own: dict[IterVar, LoopRef
 
 
 def _joined(view: View) -> int:
-    """How many of the innermost reduction axes all operands traverse as if they were one fused axis. Open axes are
-    fused if their extents are sizes: of others, the guard of the fused loop cannot be told from a condition."""
+    """How many of the innermost reduction axes all operands traverse as if they were one fused axis. Axes around open
+    ones are fused if all extents are sizes: of others, the guard of the fused loop cannot be told from a condition."""
     axes = view.reduce
     count = 1
-    while count < len(axes) and all(is_size(axes[n].extent) for n in (-count - 1, -count)):
-        if not continues(view, axes[-count - 1], axes[-count]):
+    while count < len(axes) and continues(view, axes[-count - 1], axes[-count]):
+        known = all(static_extent(a) is not None for a in axes[-count:])
+        if not known and not all(is_size(a.extent) for a in axes[-count - 1 :]):
             break
         count += 1
     return count
