@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
+from weft.expr.intrinsics import exp_nonpositive
 from weft.expr.nodes import Expr, index, make, select
 from weft.graph.operator import Attribute, Attrs
 from weft.graph.types import TensorType, Type
@@ -81,7 +82,7 @@ def _compute(
     scores = te.compute(shape, masked, name="attention_masked")
     last, where = (len(shape) - 1,), seen if attrs.causal else None
     top = reduced(scores, last, te.max, where=where, name="attention_max")
-    powers = te.compute(shape, lambda *i: te.exp_nonpositive(scores[i] - top[(*i[:-1], 0)]), name="attention_exp")
+    powers = te.compute(shape, lambda *i: exp_nonpositive(scores[i] - top[(*i[:-1], 0)]), name="attention_exp")
     total = reduced(powers, last, te.sum, where=where, name="attention_sum")
     j = te.reduce_axis((0, key.shape[-2]), name="j")
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft import tensor_expr as te
+from weft.expr.intrinsics import exp_nonpositive
 from weft.expr.nodes import Expr, index, select
 from weft.graph.operator import Attribute, Attrs
 from weft.graph.types import TensorType, Type
@@ -61,7 +62,7 @@ def _compute(log: bool) -> Any:
             return te.compute(out.shape, log_element, name="log_softmax")
 
         def power(*i: Expr) -> Expr:
-            return counted(te.exp_nonpositive(te.cast(data[i], wide) - line(top, i)), i)
+            return counted(exp_nonpositive(te.cast(data[i], wide) - line(top, i)), i)
 
         powers = te.compute(data.shape, power, name="softmax_exp")
         total = reduced(powers, (axis,), te.sum, where=where, name="softmax_sum")

@@ -140,7 +140,6 @@ def _binary(fn: Callable[..., Expr], name: str = "") -> BinaryFunction:
 
 
 exp = _unary(intrinsics.exp)
-exp_nonpositive = _unary(intrinsics.exp_nonpositive)
 exp2 = _unary(intrinsics.exp2)
 expm1 = _unary(intrinsics.expm1)
 log = _unary(intrinsics.log)
