@@ -89,6 +89,7 @@ WEFT_ALL_INSIDE(wide_inside_64, int64_t, uint64_t, __attribute__((target("avx2")
 #endif
 WEFT_ALL_INSIDE(widest_inside_32, int32_t, uint32_t, WEFT_WIDEST)
 WEFT_ALL_INSIDE(widest_inside_64, int64_t, uint64_t, WEFT_WIDEST)
+#undef WEFT_WIDEST
 #define WEFT_CHOOSE(bits)                                                                             \
     static bool all_inside_##bits(const int##bits##_t *v, int64_t count, int##bits##_t low, int##bits##_t high) { \
         if (__builtin_cpu_supports("avx512f")) return widest_inside_##bits(v, count, low, high);      \

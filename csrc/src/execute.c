@@ -585,6 +585,7 @@ void weft_executable_free(weft_executable *e) {
     free(e->constant_table);
     free(e->constant_sizes);
     free(e);
+    (void)weft_free_blocks(); /* most are results and intermediate ones of `e`; nobody may be left to trim them */
 }
 
 void weft_executable_set_threads(weft_executable *e, int32_t threads) { atomic_store(&e->threads, threads); }

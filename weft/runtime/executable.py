@@ -162,8 +162,8 @@ class Executable:
         self._native.memory_limit = nbytes or 0
 
     def trim(self) -> int:
-        """Free the memory that is kept for later runs, by whichever thread, large results that were freed, and idle
-        worker threads. Returns the bytes of intermediate results among it.
+        """Free the memory that is kept for later runs, by whichever thread, that of large results that are gone, and
+        idle worker threads. Returns the bytes of intermediate results among it.
 
         Runs under way keep theirs. The next run allocates its memory again.
         """
