@@ -8,12 +8,14 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 import pytest
-from kernel_runner import compiled, run_program
+from kernel_runner import run_program
 
 from weft import te
+from weft.backends.catalogue import backend_of
 from weft.backends.llvm import assembly, emit_ir
 from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
+from weft.runtime import _native
 from weft.schedule.rules.cpu import default_schedule
 from weft.target import Target
 from weft.tir.nodes import Program
@@ -87,15 +89,17 @@ def test_rows_begin_anywhere(shape: tuple[int, ...], dtype: str) -> None:
         (filled(shape, dtype, target), [], ones),
     ):
         assert "stream" in str(program) or width < 4  # whole lines only
-        run = compiled(tir_to_kernel(program, target), target)
-        space = np.empty(size + 2 * guard + 64, dtype)
-        first = -(space.ctypes.data // width) % (64 // width)  # where a line begins
-        for offset in range(64 // width):
+        code = backend_of(target).emit(tir_to_kernel(program, target), target)
+        function = _native.Code(code.data)
+        space = np.empty((size + 2 * guard) * width + 2 * 64, np.uint8)
+        first = -space.ctypes.data % 64 + guard * width  # where a line begins
+        for offset in range(0, 64, width):
             space[:] = 77
-            at = first + guard + offset
-            run([*given, space[at : at + size].reshape(shape)])
-            np.testing.assert_array_equal(space[at : at + size].reshape(shape), wanted)
-            assert (space[:at] == 77).all() and (space[at + size :] == 77).all(), offset
+            at, end = first + offset, first + offset + size * width
+            made = space[at:end]
+            assert function.call(code.entry, [*(a.reshape(-1).view(np.uint8) for a in given), made], [], 3)[0] == 0
+            np.testing.assert_array_equal(made.view(dtype).reshape(shape), wanted)
+            assert (space[:at] == 77).all() and (space[end:] == 77).all(), offset
 
 
 @pytest.mark.parametrize("operation", [filled, scaled])
