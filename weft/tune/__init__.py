@@ -1,0 +1,1 @@
+"""Tuning: search for schedules by measuring them."""

@@ -1,0 +1,53 @@
+"""One trial of a tuner: a schedule of a kernel, and what building and running it gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from weft.schedule.trace import Trace
+
+
+class Outcome(StrEnum):
+    """How a trial ended. Only ``OK`` gives a time that counts; the others say why there is none."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    """A primitive refused a step of the schedule: the point is not a schedule of this program."""
+    FAILED = "failed"
+    """The compiler could not build the kernel."""
+    CRASHED = "crashed"
+    """The process that measured ended."""
+    TIMEOUT = "timeout"
+    """Building or running took longer than the limit."""
+    WRONG = "wrong"
+    """The kernel computed other numbers than the reference."""
+    SLOW = "slow"
+    """Stopped early, because the first run took several times as long as the best schedule so far."""
+    LOST = "lost"
+    """The remote machine or the link to it failed; nothing is known of the schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One trial. ``trace`` is None for the default schedule.
+
+    ``seconds`` is the median time of one call, with ``threads`` threads, and ``samples`` the times that it is the
+    median of. ``relative`` is the time relative to that of the best schedule so far, whose runs alternated with these,
+    so that a machine that gets slower meanwhile does not count. ``sketch`` names the part of the search space. A
+    ``SLOW`` trial has the time of its first run in ``seconds``.
+    """
+
+    trace: Trace | None
+    outcome: Outcome
+    seconds: float | None = None
+    samples: tuple[float, ...] = ()
+    relative: float | None = None
+    threads: int = 1
+    sketch: str = ""
+    message: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the time counts."""
+        return self.outcome is Outcome.OK
