@@ -27,7 +27,7 @@ from weft.graph.nodes import Function, Module
 from weft.ir.passes import Pass
 from weft.kernels.cache import KernelCache
 from weft.kernels.machine_code import lowered, scheduled
-from weft.pipeline.blame_stages import check_expressions, check_loops, difference, errors
+from weft.pipeline.blame_stages import check_expressions, check_loops
 from weft.pipeline.graph import graph_passes
 from weft.pipeline.kernels import unscheduled
 from weft.pipeline.options import Options
@@ -36,6 +36,7 @@ from weft.plugins.registry import STOCK, Registry
 from weft.runtime.direct_call import call_kernel, unwritten
 from weft.runtime.executable import Executable
 from weft.support.data import Data
+from weft.support.differences import difference, errors
 from weft.support.errors import InputError, ProgramError
 from weft.target import Target
 from weft.tir.nodes import Buffer, Program

@@ -16,6 +16,7 @@ import numpy as np
 from weft.expr.nodes import Var
 from weft.graph.nodes import Function
 from weft.lowering.graph_to_te import group_to_te
+from weft.support.differences import difference, errors, largest_error
 from weft.support.errors import ProgramError
 from weft.tensor_expr.evaluate import Elements
 from weft.tir.interpret import Interpreter
@@ -38,32 +39,6 @@ class Checked:
     error: float
     text: str = ""
     complete: bool = True
-
-
-def difference(got: Sequence[Array], wanted: Sequence[Array]) -> float:
-    """The largest error of all elements; infinite if shapes or dtypes differ."""
-    if len(got) != len(wanted):
-        return np.inf
-    return max((_largest(errors(g, w)) for g, w in zip(got, wanted, strict=True)), default=0.0)
-
-
-def _largest(found: Array) -> float:
-    return float(found.max()) if found.size else 0.0
-
-
-def errors(got: Array, wanted: Array) -> Array:
-    """The error of each element of ``wanted`` (float64); all are infinite if shapes or dtypes differ."""
-    if got.shape != wanted.shape or got.dtype != wanted.dtype:
-        return np.full(wanted.shape or (1,), np.inf)
-    if wanted.dtype.kind in "biuOUS":
-        return np.where(got == wanted, 0.0, np.inf)
-    a, b = got.astype(np.float64), wanted.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    finite = np.isfinite(a) & np.isfinite(b)
-    size = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
-    with np.errstate(all="ignore"):
-        relative = np.where(finite & (size > 0), np.abs(a - b) / size, np.inf)
-    return np.where(same, 0.0, relative)
 
 
 def check_expressions(
@@ -89,7 +64,7 @@ def check_expressions(
             except NotImplementedError as kind:
                 return Checked(0.0, f"te: not evaluated apart from its loops ({kind})")
             seen[where] = True
-        largest = max(largest, _largest(errors(got, array)))
+        largest = max(largest, largest_error(errors(got, array)))
         sampled, total = sampled + int(seen.sum()), total + array.size
     return Checked(largest, "" if sampled == total else f"te: {sampled} of {total} elements were evaluated")
 
@@ -137,6 +112,6 @@ def check_loops(
             return Checked(np.inf, str(error))
         for a, mask, w, bad in zip(found.outputs, found.written, wanted, wrong, strict=True):
             seen = mask.reshape(w.shape)
-            largest = max(largest, _largest(errors(np.where(seen, a.reshape(w.shape), w), w)))
+            largest = max(largest, largest_error(errors(np.where(seen, a.reshape(w.shape), w), w)))
             covered = covered or bool((seen & bad).any())
     return Checked(largest, f"{ran} of {loops.count} iterations were interpreted", covered)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import IO, Final
 
@@ -57,6 +59,27 @@ def receive(pipe: IO[bytes] | None) -> bytes:
     if len(data) < length:
         raise EOFError
     return data
+
+
+def receive_within(pipe: IO[bytes] | None, until: float) -> bytes:
+    """The next message, if it is complete at ``until`` (of ``time.monotonic``). Raises TimeoutError otherwise, EOFError
+    at the end. Nothing else may read from ``pipe``, whose buffer is passed by."""
+    assert pipe is not None
+    length = int.from_bytes(_exactly(pipe.fileno(), _LENGTH_BYTES, until), "little")
+    return _exactly(pipe.fileno(), length, until)
+
+
+def _exactly(number: int, count: int, until: float) -> bytes:
+    made = bytearray()
+    while len(made) < count:
+        ready, _, _ = select.select([number], [], [], max(0.0, until - time.monotonic()))
+        if not ready:
+            raise TimeoutError
+        part = os.read(number, min(count - len(made), 1 << 20))
+        if not part:
+            raise EOFError
+        made += part
+    return bytes(made)
 
 
 def send(pipe: IO[bytes] | None, data: bytes) -> None:

@@ -1,0 +1,206 @@
+"""The bench on which the schedules of one kernel are built, checked and timed, in this process.
+
+The results of the default schedule are the reference, on inputs that the bench makes. A kernel that crashes or hangs
+takes this process with it, so a tuner has a bench in a process of its own (:mod:`weft.tune.measure.worker`).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.kernels.machine_code import MachineCode, machine_code
+from weft.kernels.task import KernelTask
+from weft.runtime import _native
+from weft.runtime.sizes import evaluate
+from weft.schedule.trace import Trace
+from weft.support.differences import difference
+from weft.support.errors import ProgramError, ScheduleError, WeftError
+from weft.support.memory import ALIGN, aligned_bytes
+from weft.tune.measure.inputs import inputs_of, shape_of
+from weft.tune.measure.timing import Compared, Limits, Run, compared
+from weft.tune.record import Outcome, Record
+
+PATTERN: Final = 0xA5
+"""Bytes of results that were not written yet, and of the memory around them that nobody may write."""
+TOLERANCE: Final = 1e-3
+NARROW_TOLERANCE: Final = 3e-2
+"""The largest difference that counts as rounding, relative to the largest magnitude: of float32 and float64, and of
+narrower floats."""
+MAX_KEPT: Final = 4
+"""Built kernels that are kept, so that the best one need not be built again for every candidate."""
+
+
+class Guarded:
+    """Aligned memory with guards before and after it."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._whole = aligned_bytes(nbytes + 2 * ALIGN)
+        self.bytes = self._whole[ALIGN : ALIGN + nbytes]
+        self.clear()
+
+    def clear(self) -> None:
+        """Fill it with :data:`PATTERN`, guards included."""
+        self._whole[...] = PATTERN
+
+    @property
+    def intact(self) -> bool:
+        """Whether the guards are unchanged."""
+        before, after = self._whole[:ALIGN], self._whole[ALIGN + self.bytes.size :]
+        return bool((before == PATTERN).all() and (after == PATTERN).all())
+
+
+@dataclass(frozen=True)
+class Case:
+    """One assignment of the open sizes: inputs, memory for results, and what the results should be."""
+
+    sizes: tuple[int, ...]
+    inputs: list[NDArray[Any]]
+    results: list[Guarded]
+    shapes: list[tuple[int, ...]]
+    wanted: list[NDArray[Any]]
+
+
+class Loaded:
+    """A built kernel that can be called on the cases of a bench."""
+
+    def __init__(self, made: MachineCode, threads: int) -> None:
+        self._native = _native.Code(made.code.data)
+        self._entry, self._threads, self._bytes = made.code.entry, threads, made.workspace
+
+    def bound(self, case: Case) -> Run:
+        """The kernel on a case, as a function of the number of runs. Raises ProgramError if a run fails."""
+        nbytes = evaluate(self._bytes, {f"s{i}": n for i, n in enumerate(case.sizes)}) or 0
+        buffers: list[Any] = [*case.inputs, *(r.bytes for r in case.results)]
+        if self._bytes != (0,):
+            buffers.append(aligned_bytes(nbytes))
+
+        def run(count: int) -> list[float]:
+            status, times = self._native.call(self._entry, buffers, list(case.sizes), self._threads, count)
+            if status:
+                raise ProgramError(f"the kernel returned {status}", code="V918")
+            return [t * 1e-9 for t in times]
+
+        return run
+
+
+class Bench:
+    """``task`` with the schedules that are tried for it, with ``threads`` threads.
+
+    ``sizes`` are assignments of the program's open sizes, in their order; every candidate is measured on all of them,
+    and its time is the sum. Without them, open programs are measured with every size 64.
+    """
+
+    def __init__(
+        self, task: KernelTask, threads: int = 1, sizes: Sequence[Sequence[int]] = (), limits: Limits | None = None
+    ) -> None:
+        self.task, self.threads, self.limits = task, threads, limits or Limits()
+        self._kept: dict[str, Loaded] = {}
+        default = self._built(None)
+        given = [tuple(s) for s in sizes] or [(64,) * len(task.program.sizes)]
+        self.cases = [self._case(default, s) for s in given]
+
+    def _case(self, default: Loaded, sizes: tuple[int, ...]) -> Case:
+        """A case with the results of the default schedule; positive inputs where others give no numbers."""
+        program = self.task.program
+        values = dict(zip(program.sizes, sizes, strict=True))
+        outputs = program.params[len(program.params) - program.outputs :]
+        shapes = [shape_of(b, values) for b in outputs]
+        for positive in (False, True):
+            inputs = [_aligned(a) for a in inputs_of(program, values, positive=positive)]
+            results = [Guarded(math.prod(s) * b.dtype.nbytes) for s, b in zip(shapes, outputs, strict=True)]
+            case = Case(sizes, inputs, results, shapes, [])
+            default.bound(case)(1)
+            found = self._results(case)
+            if positive or all(np.isfinite(a.astype(np.float64)).all() for a in found if a.dtype.kind not in "biu"):
+                break
+        case.wanted.extend(a.copy() for a in found)
+        return case
+
+    def _results(self, case: Case) -> list[NDArray[Any]]:
+        outputs = self.task.program.params[-len(case.results) :]
+        return [
+            r.bytes.view(b.dtype.numpy).reshape(s) for r, b, s in zip(case.results, outputs, case.shapes, strict=True)
+        ]
+
+    def _built(self, trace: Trace | None) -> Loaded:
+        key = "" if trace is None else trace.to_json()
+        if key not in self._kept:
+            task = self.task if trace is None else self.task.with_trace(trace, self.task.maker.intrinsics)
+            while len(self._kept) >= MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = Loaded(machine_code(task), self.threads)
+        self._kept[key] = found = self._kept.pop(key)  # the most recent one is last
+        return found
+
+    def baseline(self) -> Record:
+        """The default schedule, measured alone."""
+        return self.trial(None, None, None)
+
+    def trial(self, trace: Trace | None, best: Trace | None, best_seconds: float | None) -> Record:
+        """Build, check and time a schedule beside the best one so far (None: the default schedule), whose time is
+        about ``best_seconds`` (None: there is no best yet). What goes wrong is in the record."""
+
+        def ended(outcome: Outcome, message: str = "") -> Record:
+            return Record(trace, outcome, threads=self.threads, message=message)
+
+        try:
+            loaded = self._built(trace)
+        except ScheduleError as error:
+            return ended(Outcome.REFUSED, _first_line(error))
+        except (WeftError, ValueError, MemoryError) as error:
+            return ended(Outcome.FAILED, _first_line(error))
+        try:
+            wrong = self._wrong(loaded)
+            if wrong:
+                return ended(Outcome.WRONG, wrong)
+            return self._timed(loaded, trace, best, best_seconds)
+        except (ProgramError, MemoryError) as error:
+            return ended(Outcome.WRONG, _first_line(error))
+
+    def _wrong(self, loaded: Loaded) -> str:
+        """What is wrong with the results of a kernel; empty if nothing is."""
+        for case in self.cases:
+            for r in case.results:
+                r.clear()
+            loaded.bound(case)(1)
+            if not all(r.intact for r in case.results):
+                return "it writes outside of its results"
+            for got, wanted in zip(self._results(case), case.wanted, strict=True):
+                error = difference([got], [wanted])
+                wide = wanted.dtype.itemsize >= 4
+                if error > (TOLERANCE if wide else NARROW_TOLERANCE):
+                    return f"its results differ from those of the default schedule by {error:.2g} of the largest"
+        return ""
+
+    def _timed(self, loaded: Loaded, trace: Trace | None, best: Trace | None, best_seconds: float | None) -> Record:
+        beside = None if best_seconds is None else self._built(best)
+        share = None if best_seconds is None else best_seconds / len(self.cases)
+        found: list[Compared] = []
+        for case in self.cases:
+            other = None if beside is None else beside.bound(case)
+            made = compared(loaded.bound(case), other, share if len(self.cases) == 1 else None, self.limits)
+            found.append(made)
+            if made.slow:
+                return Record(trace, Outcome.SLOW, made.seconds, made.samples, threads=self.threads)
+        seconds = sum(f.seconds for f in found)
+        ratios = [f.relative for f in found if f.relative is not None]
+        relative = statistics.geometric_mean(ratios) if ratios else None
+        samples = found[0].samples if len(found) == 1 else tuple(f.seconds for f in found)
+        return Record(trace, Outcome.OK, seconds, samples, relative, self.threads)
+
+
+def _aligned(array: NDArray[Any]) -> NDArray[np.uint8]:
+    made = aligned_bytes(array.nbytes)
+    made[...] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return made
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

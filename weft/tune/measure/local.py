@@ -1,0 +1,179 @@
+"""Measures candidates on this machine, in a worker process that is pinned to cores."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Protocol, Self
+
+from weft.kernels.task import KernelTask
+from weft.schedule.trace import Trace
+from weft.support.cores import affinity
+from weft.support.errors import UserError
+from weft.support.frames import pack, unpack
+from weft.support.processes import end, receive_within, send, start_python
+from weft.tune.measure.timing import Limits
+from weft.tune.measure.worker import decoded
+from weft.tune.record import Outcome, Record
+
+START_SECONDS: Final = 60.0
+"""Time limit for a worker to start."""
+MOST_STARTS: Final = 3
+"""A worker that fails so often in a row without measuring anything is not started again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is tuned: a kernel, the threads that run it, and the open sizes to measure it with (see
+    :class:`~weft.tune.measure.bench.Bench`)."""
+
+    task: KernelTask
+    threads: int = 1
+    sizes: tuple[tuple[int, ...], ...] = ()
+
+
+class Runner(Protocol):
+    """Builds and measures candidates, here or elsewhere. It never raises for a bad candidate: what went wrong is in
+    its record."""
+
+    def open(self, workload: Workload) -> Record:
+        """Begin with a kernel; the record of its default schedule. Raises UserError where it cannot be measured."""
+
+    def measure(self, traces: Sequence[Trace], best: Record) -> list[Record]:
+        """One record for each schedule, measured beside ``best``."""
+
+    def close(self) -> None:
+        """End what the runner has started."""
+
+
+class LocalRunner:
+    """A :class:`Runner` with one worker process on this machine. Use it in a ``with`` statement.
+
+    ``pinned``: the worker runs on as many cores as the kernel has threads, the last ones that this process may use.
+    """
+
+    def __init__(self, limits: Limits | None = None, pinned: bool = True) -> None:
+        self.limits, self._pinned = limits or Limits(), pinned
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # close() closes it
+        self._workload: Workload | None = None
+        self._opened = False
+        self.starts = 0
+        """Workers that were started so far."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self, workload: Workload) -> Record:
+        """Begin with a kernel. Raises UserError U040 where its default schedule cannot be measured."""
+        if workload.task.maker.origin:
+            raise UserError(
+                f"a plugin makes the code of '{workload.task.program.name}', which measuring processes do not know",
+                code="U040",
+                hint="kernels of Weft's own targets can be tuned",
+            )
+        self._workload, self._opened = workload, False
+        answer = self._open(baseline=True)
+        if answer is None or "error" in answer:
+            what = "it ended its process, or took too long" if answer is None else str(answer["error"])
+            raise UserError(f"kernel '{workload.task.program.name}' cannot be measured: {what}", code="U040")
+        return decoded(answer, None)
+
+    def measure(self, traces: Sequence[Trace], best: Record) -> list[Record]:
+        """Measure schedules one after another; the best of those before is what later ones are measured beside."""
+        found = []
+        for trace in traces:
+            record = self._measured(trace, best)
+            found.append(record)
+            if record.ok and record.relative is not None and record.relative < 1.0:
+                best = record
+        return found
+
+    def close(self) -> None:
+        """End the worker; a later :meth:`measure` starts another."""
+        if self._process is not None:
+            end(self._process)
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    _closed(pipe)
+            self._process = None
+        self._opened = False
+
+    def _measured(self, trace: Trace, best: Record) -> Record:
+        assert self._workload is not None, "open comes before measure"
+        threads = self._workload.threads
+        if not self._opened:
+            answer = self._open(baseline=False)
+            if answer is None or "error" in answer:
+                return Record(trace, Outcome.LOST, threads=threads, message="the measuring process does not start")
+        text = None if best.trace is None else best.trace.to_json()
+        header = {"do": "trial", "best": text, "best_seconds": best.seconds}
+        measured = self._asked(header, trace.to_json().encode(), self.limits.build + self.limits.run)
+        if isinstance(measured, Outcome):
+            return Record(trace, measured, threads=threads, message=self._last_words())
+        return decoded(measured, trace)
+
+    def _open(self, baseline: bool) -> dict[str, Any] | None:
+        """Start a worker if there is none, and have it open the kernel; None if it ended or took too long."""
+        workload = self._workload
+        assert workload is not None
+        for _ in range(MOST_STARTS):
+            if self._process is None and not self._start():
+                continue
+            header = {
+                "do": "open",
+                "threads": workload.threads,
+                "sizes": workload.sizes,
+                "limits": asdict(self.limits),
+                "baseline": baseline,
+                "cores": self._cores(workload.threads),
+            }
+            text = replace(workload.task, trace=None).to_text().encode()
+            answer = self._asked(header, text, START_SECONDS + self.limits.build + self.limits.run)
+            if not isinstance(answer, Outcome):
+                self._opened = "error" not in answer
+                return answer
+        return None
+
+    def _cores(self, threads: int) -> list[int]:
+        return sorted(affinity())[-threads:] if self._pinned and hasattr(os, "sched_setaffinity") else []
+
+    def _start(self) -> bool:
+        self._process = start_python("weft.tune.measure.worker", stderr=self._log)
+        self.starts += self._process is not None
+        return self._process is not None
+
+    def _asked(self, header: dict[str, Any], data: bytes, seconds: float) -> dict[str, Any] | Outcome:
+        """The worker's answer; what happened, and no worker any more, if it ended or gives none in time."""
+        assert self._process is not None
+        try:
+            send(self._process.stdin, pack(header, data))
+            return unpack(receive_within(self._process.stdout, time.monotonic() + seconds))[0]
+        except TimeoutError:
+            self.close()
+            return Outcome.TIMEOUT
+        except (EOFError, OSError, ValueError):
+            self.close()
+            return Outcome.CRASHED
+
+    def _last_words(self) -> str:
+        """The last line that the worker wrote to its standard error stream."""
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - 1000))
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+
+def _closed(pipe: Any) -> None:
+    try:
+        pipe.close()
+    except OSError:  # data that was not written is not needed any more
+        return

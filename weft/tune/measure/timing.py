@@ -1,0 +1,87 @@
+"""The time of a kernel beside that of another one, with as few runs as will do.
+
+Runs of the two alternate, in rounds that are long enough for the clock. So a machine that gets slower meanwhile slows
+both, and their ratio is known well before either time is. The rounds end when the ratio is known well enough, when
+the candidate is certainly slower, or when the time is up.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+Run = Callable[[int], list[float]]
+"""Runs a kernel so many times; seconds of each run."""
+
+MIN_ROUND_SECONDS: Final = 1e-4
+"""A round lasts at least so long: the clock's own time is then small beside it."""
+MAX_CALLS: Final = 1000
+"""Limit on the calls of a round."""
+MIN_ROUNDS: Final = 5
+MAX_ROUNDS: Final = 60
+ACCURACY: Final = 0.004
+"""The ratio is known well enough when its median is known to this share."""
+CERTAINLY_SLOWER: Final = 1.15
+"""Rounds of a candidate end early when three of four of them take so many times as long as those of the best."""
+EARLY_ROUNDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on the measuring of one candidate. ``abort``: a candidate whose first run takes so many times as long as
+    the best is not measured further. ``seconds``: of all rounds together. ``build`` and ``run``: seconds after which
+    building, and all running, counts as hung."""
+
+    abort: float = 3.0
+    seconds: float = 0.15
+    build: float = 30.0
+    run: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Times of a candidate: the median of one run, the rounds that it is the median of, and the median of its times
+    relative to the runs of the best beside them (None without a best). ``slow``: stopped after the first runs."""
+
+    seconds: float
+    samples: tuple[float, ...]
+    relative: float | None = None
+    slow: bool = False
+
+
+def compared(run: Run, best: Run | None, best_seconds: float | None, limits: Limits) -> Compared:
+    """Measure ``run`` beside ``best``, whose time is about ``best_seconds``."""
+    first = run(1)[0]
+    if best_seconds is not None and first > limits.abort * best_seconds:
+        first = min(first, run(1)[0])  # the first run of a kernel finds nothing in the caches
+        if first > limits.abort * best_seconds:
+            return Compared(first, (first,), None, slow=True)
+    calls = min(MAX_CALLS, max(1, round(MIN_ROUND_SECONDS / max(first, 1e-9))))
+    until, times, ratios = time.perf_counter() + limits.seconds, list[float](), list[float]()
+    while len(times) < MAX_ROUNDS:
+        mine = statistics.median(run(calls))
+        times.append(mine)
+        if best is not None:
+            ratios.append(mine / max(statistics.median(best(calls)), 1e-12))
+        if len(times) >= EARLY_ROUNDS and time.perf_counter() > until:
+            break
+        if _known(ratios or times) or _certainly_slower(ratios):
+            break
+    return Compared(statistics.median(times), tuple(times), statistics.median(ratios) if ratios else None)
+
+
+def _certainly_slower(ratios: list[float]) -> bool:
+    return len(ratios) >= EARLY_ROUNDS and sorted(ratios)[len(ratios) // 4] > CERTAINLY_SLOWER
+
+
+def _known(values: list[float]) -> bool:
+    """Whether the median of these is known well enough. Its standard error is taken from the quartiles of the sample:
+    1.25 * (distance of the quartiles / 1.35) / sqrt(n)."""
+    ordered, n = sorted(values), len(values)
+    if n < MIN_ROUNDS:
+        return False
+    spread = ordered[(3 * n) // 4] - ordered[n // 4]
+    return bool(0.93 * spread / n**0.5 <= ACCURACY * ordered[n // 2])

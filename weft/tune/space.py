@@ -1,0 +1,223 @@
+"""The search space of one kernel: sketches with knobs, points, and the steps from point to point.
+
+A *sketch* is a family of schedules that differ in the decisions of their sampling instructions. A *knob* is one of
+these decisions with its candidates. A *point* chooses a sketch and, for each of its knobs, the position of a candidate.
+All strategies work on points alone; what a point means is asked of its sketch, which gives a trace.
+
+Three kinds of sketches share this: the trace of the default rules, templates (:mod:`weft.tune.template`), and traces
+that are generated from the computation (:mod:`weft.tune.sketches`).
+
+    Space ── sketches ─┬─ knobs ── values
+                       └─ trace(positions) ── Trace ── measured
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from typing import Any, Final, Protocol
+
+from weft.schedule.trace import Decision, Trace
+from weft.support.errors import UserError
+
+MAX_NEIGHBOURS: Final = 64
+"""Limit on the neighbours of a point along one knob, such as the orders of many loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One decision that a sketch leaves open.
+
+    ``values`` are what the candidates mean: numbers, texts, or tuples of numbers (factors of a loop, or an order).
+    ``default`` is the position of the candidate to start from.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+    default: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.default < len(self.values):
+            raise UserError(
+                f"knob '{self.name}' has {len(self.values)} candidates and no default {self.default}", code="U030"
+            )
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the candidates are numbers in ascending order."""
+        values = self.values
+        return all(type(v) is int for v in values) and all(a < b for a, b in itertools.pairwise(values))
+
+    def neighbours(self, position: int) -> tuple[int, ...]:
+        """The positions of the candidates next to one: the numbers before and after; factors of which a prime moves
+        from one place to another; orders that differ by a swap; any other candidate otherwise."""
+        if self.ordered:
+            return tuple(p for p in (position - 1, position + 1) if 0 <= p < len(self.values))
+        value = self.values[position]
+        if isinstance(value, tuple) and all(type(v) is int for v in value):
+            near = [p for p, other in enumerate(self.values) if p != position and _is_near(value, other)]
+            if near:
+                return tuple(near[:MAX_NEIGHBOURS])
+        return tuple(p for p in range(len(self.values)) if p != position)[:MAX_NEIGHBOURS]
+
+
+def _is_near(a: tuple[int, ...], b: Any) -> bool:
+    """Whether two lists of factors, or two orders, differ in two places only, factors by a prime number."""
+    if not isinstance(b, tuple) or len(a) != len(b):
+        return False
+    changed = [(x, y) for x, y in zip(a, b, strict=True) if x != y]
+    if len(changed) != 2:
+        return False
+    (x0, y0), (x1, y1) = changed
+    if (x0, x1) == (y1, y0) and sorted(a) == list(range(len(a))):
+        return True  # an order
+    more, less = max(x0, y0), min(x0, y0)
+    return less > 0 and more % less == 0 and _is_prime(more // less) and x0 * x1 == y0 * y1
+
+
+def _is_prime(n: int) -> bool:
+    return n > 1 and all(n % d for d in range(2, math.isqrt(n) + 1))
+
+
+class Sketch(Protocol):
+    """A family of schedules of one kernel."""
+
+    @property
+    def name(self) -> str:
+        """Which sketch of the space it is, for people and for the database."""
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The decisions that are open, in a fixed order; each has two candidates at least."""
+
+    def trace(self, positions: Sequence[int]) -> Trace:
+        """The schedule for the position of a candidate of each knob. Raises ScheduleError where the combination is
+        refused; a trace that is returned may still be refused when it is replayed."""
+
+
+@dataclass(frozen=True)
+class TraceSketch:
+    """The schedules that differ from ``base`` in the decisions of its sampling instructions."""
+
+    name: str
+    base: Trace
+
+    @cached_property
+    def _open(self) -> tuple[Decision, ...]:
+        return tuple(d for d in self.base.decisions if len(d.candidates) > 1)
+
+    @cached_property
+    def knobs(self) -> tuple[Knob, ...]:
+        """A knob for each sampling instruction that has a choice, named after it and its place in the trace."""
+        return tuple(
+            Knob(f"{d.position}:{d.name.removeprefix('sample_')}", d.values, _position(d.candidates, d.decision))
+            for d in self._open
+        )
+
+    def trace(self, positions: Sequence[int]) -> Trace:
+        """``base`` with other decisions."""
+        made = self.base
+        for d, knob, position in zip(self._open, self.knobs, positions, strict=True):
+            if position != knob.default:
+                made = made.with_decision(d.position, d.candidates[position])
+        return made
+
+
+def _position(candidates: tuple[Any, ...], decision: Any) -> int:
+    return candidates.index(decision) if decision in candidates else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A sketch of a space, by number, and for each of its knobs the position of the candidate."""
+
+    sketch: int
+    positions: tuple[int, ...]
+
+    def changed(self, knob: int, position: int) -> Point:
+        """The point with another candidate of one knob."""
+        return Point(self.sketch, (*self.positions[:knob], position, *self.positions[knob + 1 :]))
+
+
+@dataclass(frozen=True)
+class Space:
+    """The sketches of one kernel. The first one is where a search starts: its default point is the default schedule,
+    where the rules made it."""
+
+    sketches: tuple[Sketch, ...]
+
+    def __post_init__(self) -> None:
+        if not self.sketches:
+            raise UserError("a search space needs a sketch", code="U031", hint="give a template or a trace")
+
+    def knobs(self, point: Point) -> tuple[Knob, ...]:
+        """The knobs of the sketch of a point."""
+        return self.sketches[point.sketch].knobs
+
+    def trace(self, point: Point) -> Trace:
+        """The schedule of a point. Raises ScheduleError where the sketch refuses the combination."""
+        return self.sketches[point.sketch].trace(point.positions)
+
+    def default(self, sketch: int = 0) -> Point:
+        """The default point of a sketch."""
+        return Point(sketch, tuple(k.default for k in self.sketches[sketch].knobs))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of points of each sketch."""
+        return tuple(math.prod(len(k.values) for k in s.knobs) for s in self.sketches)
+
+    @property
+    def size(self) -> int:
+        """The number of points."""
+        return sum(self.sizes)
+
+    def sample(self, rng: Random, sketch: int | None = None) -> Point:
+        """A random point: every sketch is as likely as the others (``sketch``: of this one), and so is every candidate
+        of a knob."""
+        number = rng.randrange(len(self.sketches)) if sketch is None else sketch
+        return Point(number, tuple(rng.randrange(len(k.values)) for k in self.sketches[number].knobs))
+
+    def points(self) -> Iterator[Point]:
+        """Every point once. The last knob changes fastest."""
+        for number, sketch in enumerate(self.sketches):
+            positions = [0] * len(sketch.knobs)
+            while True:
+                yield Point(number, tuple(positions))
+                at = len(positions) - 1
+                while at >= 0 and positions[at] == len(sketch.knobs[at].values) - 1:
+                    positions[at] = 0
+                    at -= 1
+                if at < 0:
+                    break
+                positions[at] += 1
+
+    def neighbours(self, point: Point) -> tuple[Point, ...]:
+        """The points that differ in one knob by one step (:meth:`Knob.neighbours`)."""
+        knobs = self.knobs(point)
+        return tuple(point.changed(i, p) for i, k in enumerate(knobs) for p in k.neighbours(point.positions[i]))
+
+    def mutated(self, rng: Random, point: Point, far: float = 0.3) -> Point:
+        """The point with one knob changed: to a neighbour, or (with probability ``far``) to any other candidate. A
+        point without knobs is returned as it is."""
+        knobs = self.knobs(point)
+        if not knobs:
+            return point
+        at = rng.randrange(len(knobs))
+        knob, position = knobs[at], point.positions[at]
+        near = knob.neighbours(position)
+        if near and rng.random() >= far:
+            return point.changed(at, rng.choice(near))
+        other = rng.randrange(len(knob.values) - 1)
+        return point.changed(at, other + (other >= position))
+
+    def crossed(self, rng: Random, a: Point, b: Point) -> Point:
+        """A point whose knobs come from either parent, at random; ``a`` if the parents are of different sketches."""
+        if a.sketch != b.sketch:
+            return a
+        pairs = zip(a.positions, b.positions, strict=True)
+        return Point(a.sketch, tuple(x if rng.random() < 0.5 else y for x, y in pairs))
