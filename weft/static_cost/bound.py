@@ -110,12 +110,12 @@ def _weight(e: Expr) -> float:
         return DIVISION_UNITS
     if not isinstance(e, Call) or e.dtype != FLOAT32:
         return 0.0
-    return DIVISION_UNITS if e.name in ROOTS else _expanded(e.name, len(e.args))
+    return DIVISION_UNITS if e.name in ROOTS else expanded_operations(e.name, len(e.args))
 
 
 @cache
-def _expanded(name: str, arguments: int) -> float:
-    """The operations of the expansion of a function for one vector."""
+def expanded_operations(name: str, arguments: int) -> float:
+    """The operations of the expansion of a function of so many arguments for one vector; 0 of other functions."""
     if name not in EXPANSIONS:
         return 0.0
     made = EXPANSIONS[name](*(Var(f"x{i}", FLOAT32) for i in range(arguments)))

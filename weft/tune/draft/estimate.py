@@ -1,0 +1,252 @@
+"""The time of loop nests, estimated for many vectors of numbers at once.
+
+For each block: its arithmetic in whole vectors, the loads of its innermost loops that the registers do not hold, the
+latency of sums that wait for one another, and the bytes that move into each cache. A level of the nest whose working
+set fits into a cache moves its data once for each turn of the loops outside; what lies outside a loop on which no
+index depends is moved again in every turn. Arithmetic and traffic overlap, so the largest counts, and a share of the
+rest. Everything is in seconds; the model orders candidates, it does not predict their times exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.target import Target
+from weft.tune.draft.nests import Access, Nest, Structure, Term
+
+Array = NDArray[np.float64]
+
+OVERLAPPED: Final = 0.25
+"""Share of what is not the largest that is not hidden."""
+LOOP_CYCLES: Final = 1.0
+"""A turn of a loop that is not unrolled."""
+SPILL_CYCLES: Final = 1.0
+"""A load and a store of a sum that does not fit into the registers, with each step."""
+GATHER_CYCLES: Final = 1.0
+"""One lane of a vector whose elements are not contiguous."""
+RESIDENT_SHARE: Final = 0.1
+"""Share of the data that fit into a cache as a whole that come into it again in a run."""
+LINE_BYTES: Final = 64
+MAX_UNROLLED: Final = 512
+"""Instructions of an unrolled body above which the decoder's cache does not hold it."""
+DECODE_FACTOR: Final = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the estimate depends on. Bytes of caches are those that one core can use."""
+
+    lanes: int
+    registers: int
+    threads: int
+    hertz: float
+    per_cycle: float
+    latency: float
+    loads: float
+    caches: tuple[tuple[float, float], ...]
+    """Bytes of each cache, and bytes per cycle into it from the next one."""
+    fork_cycles: float
+
+    @classmethod
+    def of(cls, target: Target, threads: int) -> Machine:
+        """The machine of a CPU target."""
+        cpu, rates = target.cpu, target.cpu.rates
+        lanes = max(1, cpu.vector_bits // 32)
+        hertz = rates.peak_products / (lanes * rates.multiply_adds_per_cycle)
+        from_l2 = cpu.vector_bits / 8 / max(rates.near_vector_cycles, 0.01) / 4
+        l3 = max(cpu.l3, cpu.l2, 1) / max(1, threads)
+        caches = (
+            (float(cpu.l1 or 1 << 15), from_l2),
+            (float(cpu.l2 or 1 << 18), rates.far_bytes / hertz),
+            (l3, rates.streamed_bytes / hertz / (1 if threads == 1 else threads**0.5)),
+        )
+        return cls(
+            lanes,
+            max(1, cpu.vector_registers),
+            threads,
+            hertz,
+            rates.multiply_adds_per_cycle,
+            rates.multiply_add_latency_cycles,
+            rates.loads_per_cycle,
+            caches,
+            rates.fork_cycles,
+        )
+
+
+def estimate(structure: Structure, numbers: Array, machine: Machine) -> Array:
+    """Seconds for each row of ``numbers``: vectors that belong to the structure."""
+    total = np.zeros(len(numbers))
+    for nest in structure:
+        total += _Block(nest, numbers, machine).seconds()
+    return total
+
+
+class _Block:
+    """One nest, for all rows."""
+
+    def __init__(self, nest: Nest, numbers: Array, machine: Machine) -> None:
+        self.nest, self.n, self.machine = nest, numbers, machine
+        self.extents = [np.maximum(numbers[:, loop.extent], 1.0) for loop in nest.loops]
+        self.inner = self._innermost()
+
+    def _innermost(self) -> int:
+        """The first of the loops that are unrolled or vectorized to the end: what they cover is one body of code."""
+        at = len(self.nest.loops)
+        while at and self.nest.loops[at - 1].kind in ("vectorized", "unrolled"):
+            at -= 1
+        return at
+
+    def product(self, loops: Sequence[int]) -> Array:
+        made = np.ones(len(self.n))
+        for i in loops:
+            made = made * self.extents[i]
+        return made
+
+    def seconds(self) -> Array:
+        """The time of the block on all threads."""
+        m, loops = self.machine, self.nest.loops
+        body, turns = self._body_cycles(), self.product(range(self.inner))
+        serial = [i for i in range(self.inner) if loops[i].kind == "serial"]
+        steps = np.zeros(len(self.n))
+        for i in serial:
+            steps = steps + self.product(range(i + 1)) * LOOP_CYCLES / 4
+        cycles = turns * np.maximum(body, LOOP_CYCLES) + steps
+        moved = [self._moved(size) / rate for size, rate in m.caches]
+        parts = [cycles, *moved]
+        most = np.maximum.reduce(parts)
+        hidden = sum(parts) - most
+        seconds: Array = (most + OVERLAPPED * hidden) / self._threads() / m.hertz + self._fork()
+        return seconds
+
+    def _threads(self) -> Array:
+        """How many threads' worth of work is done at once: pieces that do not divide evenly leave some idle."""
+        parallel = [i for i, loop in enumerate(self.nest.loops) if loop.kind == "parallel"]
+        pieces = self.product(parallel)
+        rounds = np.ceil(pieces / self.machine.threads)
+        return np.maximum(1.0, pieces / rounds)
+
+    def _fork(self) -> Array:
+        parallel = [i for i, loop in enumerate(self.nest.loops) if loop.kind == "parallel"]
+        if not parallel or self.machine.threads == 1:
+            return np.zeros(len(self.n))
+        return self.product(range(parallel[0])) * self.machine.fork_cycles / self.machine.hertz
+
+    # -- the innermost body -------------------------------------------------------------------------------------
+
+    def _body_cycles(self) -> Array:
+        m, loops = self.machine, self.nest.loops
+        inside = range(self.inner, len(loops))
+        instances = self.product(inside)
+        vector = next((i for i in reversed(inside) if loops[i].kind == "vectorized"), None)
+        lanes = np.maximum(1.0, m.lanes * 32 / self.nest.bits)
+        wide = np.ones(len(self.n)) if vector is None else self.extents[vector]
+        vectors = instances / wide * np.ceil(wide / lanes)
+        arithmetic = vectors * max(self.nest.operations, 0.25) / m.per_cycle
+        loads, stores, sums = np.zeros(len(self.n)), np.zeros(len(self.n)), np.zeros(len(self.n))
+        for access in self.nest.accesses:
+            count = self._vectors_of(access, inside, vector, lanes)
+            if access.write:
+                stores = stores + (0.0 if access.scope == "register" else count)
+                sums = sums + (count if access.scope == "register" or self.nest.reduces else 0.0)
+            elif access.scope != "register":
+                loads = loads + count
+        spilled = np.maximum(0.0, sums + 2 - m.registers) if self.nest.reduces else 0.0
+        cycles = np.maximum.reduce([arithmetic, loads / m.loads, stores]) + spilled * SPILL_CYCLES
+        if self.nest.reduces:  # every sum waits for the step before
+            steps = vectors / np.maximum(sums, 1.0)
+            cycles = np.maximum(cycles, m.latency * steps)
+        large = vectors * (1 + self.nest.operations) > MAX_UNROLLED
+        decoded: Array = cycles * np.where(large, DECODE_FACTOR, 1.0)
+        return decoded
+
+    def _vectors_of(self, access: Access, inside: Sequence[int], vector: int | None, lanes: Array) -> Array:
+        """Loads or stores of an access in one body: elements that several instances share count once."""
+        if vector is None:
+            return self._elements(access, inside)
+        others = [i for i in inside if i != vector]
+        moved = self._step(access, vector)
+        rows = self._elements(access, others)
+        wide = self.extents[vector]
+        contiguous, scattered = np.ceil(wide / lanes), wide * GATHER_CYCLES
+        return rows * np.where(moved == 0, 1.0, np.where(moved == 1, contiguous, scattered))
+
+    def _step(self, access: Access, loop: int) -> Array:
+        """How many elements a step of a loop moves an access: 0, 1, or more."""
+        total = np.zeros(len(self.n))
+        inner = np.ones(len(self.n))
+        for shape, term in reversed(list(zip(access.shape, access.terms, strict=True))):
+            step = np.zeros(len(self.n))
+            for axis, place in zip(term.axes, term.coefficients, strict=True):
+                for at, c in self.nest.axes[axis][0]:
+                    if at == loop:
+                        step = step + self.n[:, place] * self.n[:, c]
+            if term.over >= 0:
+                step = np.floor(step / np.maximum(self.n[:, term.over], 1.0))
+            if term.opaque:
+                step = step * 2.0
+            total = total + step * inner
+            inner = inner * self.n[:, shape]
+        return total
+
+    def _elements(self, access: Access, loops: Sequence[int]) -> Array:
+        """Different elements that an access touches while ``loops`` run."""
+        made = np.ones(len(self.n))
+        for shape, term in zip(access.shape, access.terms, strict=True):
+            made = made * self._range(term, self.n[:, shape], loops, gaps=True)
+        return made
+
+    def _range(self, term: Term, size: Array, loops: Sequence[int], gaps: bool = False) -> Array:
+        """Positions of a dimension from the first to the last that is touched; only those touched, with ``gaps``."""
+        covered, different = np.ones(len(self.n)), np.ones(len(self.n))
+        for axis, place in zip(term.axes, term.coefficients, strict=True):
+            terms, extent = self.nest.axes[axis]
+            own, turns = np.ones(len(self.n)), np.ones(len(self.n))
+            for at, c in terms:
+                if at in loops:
+                    own, turns = own + self.n[:, c] * (self.extents[at] - 1), turns * self.extents[at]
+            own = np.minimum(own, self.n[:, extent])
+            covered = covered + self.n[:, place] * (own - 1)
+            different = different * np.minimum(own, turns)
+        if gaps:
+            covered = np.minimum(covered, different)
+        if term.over >= 0:
+            covered = np.ceil(covered / np.maximum(self.n[:, term.over], 1.0))
+        if term.within >= 0:
+            covered = np.minimum(covered, self.n[:, term.within])
+        if term.opaque and term.axes:
+            covered = np.where(covered > 1, size, covered)
+        return np.minimum(covered, np.maximum(size, 1.0))
+
+    # -- caches -------------------------------------------------------------------------------------------------
+
+    def _moved(self, capacity: float) -> Array:
+        """Bytes that come into a cache of so many bytes. If what one turn of a loop touches fits, the next turn finds
+        what it shares with this one, so that the whole loop moves what it touches once; the outermost such loop counts.
+        Data that fit as a whole are there already."""
+        depth = len(self.nest.loops)
+        touched = [self._bytes(range(level, depth)) for level in range(depth + 1)]
+        moved = touched[depth] * self.product(range(depth))
+        fits = np.ones(len(self.n), bool)
+        for level in range(depth, 0, -1):
+            fits &= touched[level] <= capacity
+            moved = np.where(fits, touched[level - 1] * self.product(range(level - 1)), moved)
+        return np.where(fits & (touched[0] <= capacity), RESIDENT_SHARE * touched[0], moved)
+
+    def _bytes(self, loops: Sequence[int]) -> Array:
+        """Bytes of whole cache lines that the block touches while ``loops`` run."""
+        total = np.zeros(len(self.n))
+        for access in self.nest.accesses:
+            if access.scope == "register" or not access.terms:
+                continue
+            *outer, last = [
+                self._range(term, self.n[:, shape], loops)
+                for shape, term in zip(access.shape, access.terms, strict=True)
+            ]
+            lines = np.ceil(last * access.nbytes / LINE_BYTES) * LINE_BYTES
+            total = total + np.prod(outer, axis=0) * lines if outer else total + lines
+        return total
