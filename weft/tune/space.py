@@ -98,6 +98,10 @@ class Sketch(Protocol):
         """The schedule for the position of a candidate of each knob. Raises ScheduleError where the combination is
         refused; a trace that is returned may still be refused when it is replayed."""
 
+    def positions(self, trace: Trace) -> tuple[int, ...] | None:
+        """The positions for which :meth:`trace` gives ``trace``, or None for a schedule of another family. Of a
+        schedule of a similar kernel (with other extents) they are the nearest candidates."""
+
 
 @dataclass(frozen=True)
 class TraceSketch:
@@ -125,6 +129,43 @@ class TraceSketch:
             if position != knob.default:
                 made = made.with_decision(d.position, d.candidates[position])
         return made
+
+    def positions(self, trace: Trace) -> tuple[int, ...] | None:
+        """Those of the decisions of ``trace``, if its instructions are the same otherwise."""
+        return positions_of(self.base, [d.position for d in self._open], self.knobs, trace)
+
+
+def positions_of(base: Trace, places: Sequence[int], knobs: Sequence[Knob], trace: Trace) -> tuple[int, ...] | None:
+    """The candidates of ``knobs``, which are decided at ``places`` of ``base``, that are nearest to the decisions of
+    ``trace``; None if the two consist of other instructions."""
+    if [(i.name, i.outputs) for i in base.instructions] != [(i.name, i.outputs) for i in trace.instructions]:
+        return None
+    decisions = {d.position: d for d in trace.decisions}
+    if any(place not in decisions for place in places):
+        return None
+    found = []
+    for place, knob in zip(places, knobs, strict=True):
+        d = decisions[place]
+        value = d.values[d.candidates.index(d.decision)] if d.decision in d.candidates else d.decision
+        found.append(_nearest(knob, value))
+    return tuple(found)
+
+
+def _nearest(knob: Knob, value: Any) -> int:
+    """The position of a value among the candidates, or of the candidate that is nearest in proportion."""
+    if value in knob.values:
+        return knob.values.index(value)
+    if knob.ordered and type(value) is int:
+        return min(range(len(knob.values)), key=lambda i: abs(math.log(max(knob.values[i], 0.5) / max(value, 0.5))))
+    if isinstance(value, tuple) and value and all(type(v) is int and v > 0 for v in value):
+        same = [i for i, v in enumerate(knob.values) if isinstance(v, tuple) and len(v) == len(value) and min(v) > 0]
+        if same:  # the inner factors say how the kernel is made; the outermost one only how often
+            return min(same, key=lambda i: _ratio(knob.values[i][1:], value[1:]))
+    return knob.default
+
+
+def _ratio(a: Sequence[int], b: Sequence[int]) -> float:
+    return sum(abs(math.log(x / y)) for x, y in zip(a, b, strict=True))
 
 
 def _position(candidates: tuple[Any, ...], decision: Any) -> int:
@@ -161,6 +202,14 @@ class Space:
     def trace(self, point: Point) -> Trace:
         """The schedule of a point. Raises ScheduleError where the sketch refuses the combination."""
         return self.sketches[point.sketch].trace(point.positions)
+
+    def point(self, trace: Trace) -> Point | None:
+        """The point of a schedule, or the nearest one of a schedule of a similar kernel; None if no sketch has it."""
+        for number, sketch in enumerate(self.sketches):
+            positions = sketch.positions(trace)
+            if positions is not None:
+                return Point(number, positions)
+        return None
 
     def default(self, sketch: int = 0) -> Point:
         """The default point of a sketch."""

@@ -32,7 +32,7 @@ from weft.schedule.trace import MAX_PERMUTED_LOOPS, Trace
 from weft.support.errors import UserError
 from weft.support.words import did_you_mean
 from weft.tir.nodes import Program
-from weft.tune.space import Knob
+from weft.tune.space import Knob, positions_of
 
 T = TypeVar("T", bound="int | str")
 
@@ -169,6 +169,12 @@ class TemplateSketch:
     def trace(self, positions: Sequence[int]) -> Trace:
         """The trace of the template's run with these decisions."""
         return self._run({k.name: p for k, p in zip(self.knobs, positions, strict=True)})[1]
+
+    def positions(self, trace: Trace) -> tuple[int, ...] | None:
+        """Those of the decisions of ``trace``, if the template's default run has the same instructions otherwise."""
+        base = self._run({})[1]
+        places = [d.position for d in base.decisions if len(d.candidates) > 1]
+        return positions_of(base, places, self.knobs, trace) if len(places) == len(self.knobs) else None
 
     def _run(self, decisions: Mapping[str, int]) -> tuple[Knobs, Trace]:
         schedule = Schedule(self.program, intrinsics=self.intrinsics)

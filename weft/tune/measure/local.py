@@ -43,8 +43,12 @@ class Runner(Protocol):
     def open(self, workload: Workload) -> Record:
         """Begin with a kernel; the record of its default schedule. Raises UserError where it cannot be measured."""
 
-    def measure(self, traces: Sequence[Trace], best: Record) -> list[Record]:
-        """One record for each schedule, measured beside ``best``."""
+    def resume(self, workload: Workload) -> None:
+        """Go on with a kernel that was opened before."""
+
+    def measure(self, traces: Sequence[Trace], best: Record, keep_best: bool = False) -> list[Record]:
+        """One record for each schedule, measured beside the best of ``best`` and those before; beside ``best`` alone
+        if ``keep_best``."""
 
     def close(self) -> None:
         """End what the runner has started."""
@@ -86,13 +90,18 @@ class LocalRunner:
             raise UserError(f"kernel '{workload.task.program.name}' cannot be measured: {what}", code="U040")
         return decoded(answer, None)
 
-    def measure(self, traces: Sequence[Trace], best: Record) -> list[Record]:
-        """Measure schedules one after another; the best of those before is what later ones are measured beside."""
+    def resume(self, workload: Workload) -> None:
+        """Go on with a kernel that was opened before: its default schedule is not measured again."""
+        if workload is not self._workload:
+            self._workload, self._opened = workload, False
+
+    def measure(self, traces: Sequence[Trace], best: Record, keep_best: bool = False) -> list[Record]:
+        """Measure schedules one after another."""
         found = []
         for trace in traces:
             record = self._measured(trace, best)
             found.append(record)
-            if record.ok and record.relative is not None and record.relative < 1.0:
+            if not keep_best and record.ok and record.relative is not None and record.relative < 1.0:
                 best = record
         return found
 

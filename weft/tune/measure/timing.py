@@ -7,6 +7,7 @@ the candidate is certainly slower, or when the time is up.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -27,6 +28,8 @@ ACCURACY: Final = 0.004
 CERTAINLY_SLOWER: Final = 1.15
 """Rounds of a candidate end early when three of four of them take so many times as long as those of the best."""
 EARLY_ROUNDS: Final = 3
+SLOWER: Final = 1.01
+"""Rounds of a candidate end when it is slower than the best by this factor, beyond three standard errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +77,17 @@ def compared(run: Run, best: Run | None, best_seconds: float | None, limits: Lim
 
 
 def _certainly_slower(ratios: list[float]) -> bool:
-    return len(ratios) >= EARLY_ROUNDS and sorted(ratios)[len(ratios) // 4] > CERTAINLY_SLOWER
+    if len(ratios) >= EARLY_ROUNDS and sorted(ratios)[len(ratios) // 4] > CERTAINLY_SLOWER:
+        return True
+    return len(ratios) >= MIN_ROUNDS and statistics.median(ratios) - 3 * _error(ratios) > SLOWER
 
 
 def _known(values: list[float]) -> bool:
-    """Whether the median of these is known well enough. Its standard error is taken from the quartiles of the sample:
-    1.25 * (distance of the quartiles / 1.35) / sqrt(n)."""
+    """Whether the median of these is known well enough."""
+    return len(values) >= MIN_ROUNDS and _error(values) <= ACCURACY * statistics.median(values)
+
+
+def _error(values: list[float]) -> float:
+    """The standard error of the median, from the quartiles of the sample: 1.25 * (distance / 1.35) / sqrt(n)."""
     ordered, n = sorted(values), len(values)
-    if n < MIN_ROUNDS:
-        return False
-    spread = ordered[(3 * n) // 4] - ordered[n // 4]
-    return bool(0.93 * spread / n**0.5 <= ACCURACY * ordered[n // 2])
+    return 0.93 * (ordered[(3 * n) // 4] - ordered[n // 4]) / math.sqrt(n)

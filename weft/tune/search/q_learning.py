@@ -126,6 +126,8 @@ class QGuidedAnnealing(NeighbourAnnealing):
             if trial.point not in self._taken:
                 continue
             start, number = self._taken.pop(trial.point)
+            if not self.history.tried(start):
+                continue
             before = self.history.by_point[start].score
             gain = (trial.score - before) / max(before, 1e-9)
             self._memory.append(_Step(start.sketch, self._state(start), number, gain, self._state(trial.point)))

@@ -1,0 +1,200 @@
+"""The search for the schedule of one kernel, in steps, so that a task scheduler can choose whose turn it is.
+
+Everything that was measured before, here or in another run, is in the database: a search begins with what is known of
+the kernel and with the best schedules of similar ones, and a search that was ended goes on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final, Protocol
+
+from weft.kernels.machine_code import scheduled
+from weft.kernels.task import KernelTask
+from weft.schedule.trace import Trace
+from weft.support.errors import ScheduleError
+from weft.tune.measure.local import Runner, Workload
+from weft.tune.record import Outcome, Record
+from weft.tune.search.history import History, Trial
+from weft.tune.search.strategy import Guide, Strategy
+from weft.tune.space import Point, Space, TraceSketch
+
+BATCH: Final = 8
+"""Candidates that are measured between two updates of the guide."""
+CONFIRMED: Final = 3
+"""The best candidates that are measured again at the end: the best of many noisy times is better than it should be."""
+GAIN: Final = 0.99
+"""A schedule replaces the default one if it takes at most so much of its time."""
+
+
+class Memory(Protocol):
+    """What is known from before, and keeps what is found: the tuning database implements it."""
+
+    def add(self, task: KernelTask, records: Iterable[Record], *, run: str = "", seed: int | None = None) -> Any:
+        """Keep trials of a kernel, in their order."""
+
+    def known(self, task: KernelTask, threads: int) -> Sequence[Record]:
+        """All trials of a kernel with so many threads, in their order."""
+
+    def similar(self, task: KernelTask, threads: int) -> Sequence[Trace]:
+        """The best schedules of kernels like it, the most similar first."""
+
+
+def default_space(task: KernelTask) -> Space:
+    """The schedules that differ from the default one in the decisions of its rules."""
+    return Space((TraceSketch("default", scheduled(task.program, task.target, None, (), task.maker).trace),))
+
+
+@dataclass
+class Progress:
+    """How a search went: the best score after each trial, and where its time went, in seconds."""
+
+    best: list[float] = field(default_factory=list)
+    search: float = 0.0
+    measure: float = 0.0
+
+
+class KernelTuner:
+    """Searches the schedules of one kernel.
+
+    ``strategy`` is a class of :data:`weft.tune.search.STRATEGIES`; ``guide`` predicts for it. ``has_default``: the
+    default point of the first sketch is the default schedule, which the baseline measures.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        space: Space,
+        runner: Runner,
+        strategy: type[Strategy],
+        *,
+        guide: Guide | None = None,
+        memory: Memory | None = None,
+        seed: int = 0,
+        run: str = "",
+        has_default: bool = True,
+    ) -> None:
+        self.workload, self.space, self.progress = workload, space, Progress()
+        self._runner, self._strategy, self._guide = runner, strategy, guide
+        self._memory, self._seed, self._run, self._has_default = memory, seed, run, has_default
+        self._history: History | None = None
+        self._search: Strategy | None = None
+        self._waiting: list[Point] = []
+        self.exhausted = False
+        """Whether the strategy has no points any more."""
+
+    @property
+    def history(self) -> History:
+        """All trials so far; :meth:`open` comes first."""
+        assert self._history is not None, "open comes first"
+        return self._history
+
+    @property
+    def best(self) -> Record:
+        """The record of the best schedule so far, which may be the default one."""
+        return self.history.best_record
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the default schedule the best one is; 1 if none is faster."""
+        return self.history.best_score
+
+    def open(self) -> Record:
+        """Begin, or go on after another kernel had the runner; the record of the default schedule. Raises UserError
+        where the kernel cannot be measured."""
+        if self._history is not None:
+            self._runner.resume(self.workload)
+            return self._history.baseline
+        baseline = self._runner.open(self.workload)
+        self._history = History(baseline)
+        if self._has_default:
+            self._history.by_point[self.space.default()] = Trial(self.space.default(), baseline, 1.0)
+        self._search = self._strategy(self.space, self._history, Random(self._seed), self._guide)
+        self._remember(baseline)
+        return baseline
+
+    def step(self, count: int = BATCH) -> list[Trial]:
+        """Measure up to ``count`` more candidates."""
+        assert self._search is not None, "open comes first"
+        begin = time.perf_counter()
+        points = self._next(count)
+        built = [(p, self._trace(p)) for p in points]
+        between = time.perf_counter()
+        records = iter(self._runner.measure([t for _, t in built if isinstance(t, Trace)], self.best))
+        found = [next(records) if isinstance(t, Trace) else t for _, t in built]
+        measured = time.perf_counter()
+        trials = self._noted(points, found)
+        self.exhausted = not points
+        self.progress.measure += measured - between
+        self.progress.search += between - begin + time.perf_counter() - measured
+        return trials
+
+    def confirm(self) -> Record:
+        """Measure the best candidates once more, beside the default schedule; the record to use, which is that of the
+        default schedule unless another one is certainly faster."""
+        history = self.history
+        again = [t.record.trace for t in history.top(CONFIRMED) if t.score > 1 and t.record.trace is not None]
+        records = self._runner.measure(again, history.baseline, keep_best=True)
+        if self._memory is not None and records:
+            self._memory.add(self.workload.task, records, run=f"{self._run} confirmed", seed=self._seed)
+        faster = [r for r in records if r.ok and r.relative is not None and r.relative <= GAIN]
+        return min(faster, key=lambda r: r.relative or 1.0) if faster else history.baseline
+
+    def _next(self, count: int) -> list[Point]:
+        assert self._search is not None
+        given, self._waiting = self._waiting[:count], self._waiting[count:]
+        given = [p for p in given if not self.history.tried(p)]
+        return given if given else self._search.ask(count)
+
+    def _trace(self, point: Point) -> Trace | Record:
+        try:
+            return self.space.trace(point)
+        except ScheduleError as error:
+            return Record(None, Outcome.REFUSED, threads=self.workload.threads, message=str(error).splitlines()[0])
+
+    def _noted(self, points: Sequence[Point], records: Sequence[Record]) -> list[Trial]:
+        trials = []
+        for p, r in zip(points, records, strict=True):
+            trials.append(self.history.add(p, r))
+            self.progress.best.append(self.history.best_score)
+        self._told(trials)
+        if self._memory is not None:
+            kept = [r for r in records if r.trace is not None and r.outcome is not Outcome.LOST]
+            self._memory.add(self.workload.task, kept, run=self._run, seed=self._seed)
+        return trials
+
+    def _told(self, trials: Sequence[Trial]) -> None:
+        assert self._search is not None
+        self._search.tell(trials)
+        if self._guide is not None:
+            self._guide.learn(trials)
+
+    def _remember(self, baseline: Record) -> None:
+        """Take in what the database knows: trials of this kernel as if they were measured now, and the best points of
+        similar kernels as the first candidates."""
+        if self._memory is None:
+            return
+        task, threads = self.workload.task, self.workload.threads
+        known = list(self._memory.known(task, threads))
+        self._memory.add(task, [baseline], run=self._run, seed=self._seed)
+        trials = []
+        for record in known:
+            point = self.space.point(record.trace) if record.trace is not None else None
+            if point is not None and self._exactly(point, record.trace) and not self.history.tried(point):
+                trials.append(self.history.add(point, _apart(record)))
+        self._told(trials)
+        best = [t.point for t in self.history.top(1) if t.score > 1]
+        near = (self.space.point(t) for t in self._memory.similar(task, threads))
+        self._waiting = [p for p in dict.fromkeys([*near]) if p is not None and p not in best]
+
+    def _exactly(self, point: Point, trace: Trace | None) -> bool:
+        found = self._trace(point)
+        return isinstance(found, Trace) and trace is not None and found.to_json() == trace.to_json()
+
+
+def _apart(record: Record) -> Record:
+    """A record of an earlier run: its time counts, not how it compared with the best of that moment."""
+    return Record(record.trace, record.outcome, record.seconds, record.samples, None, record.threads, record.sketch)

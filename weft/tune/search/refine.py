@@ -1,0 +1,114 @@
+"""Draft, verify, refine: the default strategy.
+
+*Draft*: a population evolves on the guide's predictions, from random points and the best measured ones.
+*Verify*: of the best few hundred, a few that differ from one another are measured, and the guide learns from them.
+*Refine*: when that no longer helps, the neighbours of the best point are measured, the most promising first, until
+none is better. Then the search drafts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from weft.tune.search.history import Trial
+from weft.tune.search.strategy import Strategy
+from weft.tune.space import Point
+
+POPULATION: Final = 2048
+GENERATIONS: Final = 3
+KEPT: Final = 512
+"""The best of a generation, from which the next one comes."""
+VERIFIED: Final = 256
+"""The best of the last generation, from which those that are measured are chosen."""
+SAME_SHARE: Final = 0.25
+"""A candidate loses so much of the spread of all scores for each other one that has all its decisions in common, in
+proportion to the decisions."""
+EXPLORED: Final = 0.1
+"""Share of the measured points that are random."""
+STALE: Final = 2
+"""Rounds without progress after which drafting gives way to refining, and refining to drafting."""
+
+
+class DraftVerifyRefine(Strategy):
+    """See the module."""
+
+    name = "refine"
+    _refining = False
+    _stale = 0
+    _best = 1.0
+
+    def proposed(self, count: int) -> list[Point]:
+        """Points of the present phase; of the other one where it has none left."""
+        first, second = (self._refined, self._drafted) if self._refining else (self._drafted, self._refined)
+        found = first(count)
+        return found if len(found) >= count else [*found, *second(count)]
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Change the phase after rounds without progress."""
+        better = self.history.best_score > self._best * 1.002
+        self._best = max(self._best, self.history.best_score)
+        self._stale = 0 if better else self._stale + 1
+        if self._stale >= STALE:
+            self._refining, self._stale = not self._refining, 0
+
+    def _drafted(self, count: int) -> list[Point]:
+        few = round(EXPLORED * count) if self.history.trials else 0
+        default = [self.space.default(i) for i in range(len(self.space.sketches))]
+        new = [p for p in default if not self.history.tried(p)] if not self.history.trials else []
+        return [*new, *self._diverse(self._population(), max(1, count - few)), *self.fresh(few)]
+
+    def _population(self) -> list[Point]:
+        """The best points of the last generation without a trial, the best first."""
+        measured = [t.point for t in self.history.top(32)]
+        current = self.fresh(POPULATION) + [self.space.mutated(self.rng, p) for p in measured for _ in range(8)]
+        current += [self.space.mutated(self.rng, self.space.default(i)) for i in range(len(self.space.sketches))]
+        for _ in range(GENERATIONS):
+            best = self._best_of([*current, *measured], KEPT)
+            children = [self.space.mutated(self.rng, self.rng.choice(best)) for _ in range(POPULATION // 2)]
+            children += [
+                self.space.crossed(self.rng, self.rng.choice(best), self.rng.choice(best))
+                for _ in range(POPULATION // 4)
+            ]
+            current = list(dict.fromkeys([*best, *children]))
+        return [p for p in self._best_of(current, VERIFIED + len(measured)) if not self.history.tried(p)]
+
+    def _best_of(self, points: list[Point], count: int) -> list[Point]:
+        scores = self.guide.score(points)
+        return [points[i] for i in np.argsort(-scores, kind="stable")[:count]]
+
+    def _diverse(self, points: list[Point], count: int) -> list[Point]:
+        """``count`` of the points: good ones that have few decisions in common with those chosen before."""
+        if not points:
+            return []
+        scores = np.array(self.guide.score(points), np.float64)
+        spread = float(np.subtract(*np.percentile(scores, [90, 10]))) or 1.0
+        lost = np.zeros(len(points))
+        found: list[Point] = []
+        for _ in range(min(count, len(points))):
+            at = int(np.argmax(scores - lost))
+            found.append(points[at])
+            scores[at] = -np.inf
+            lost += SAME_SHARE * spread * np.array([_common(p, points[at]) for p in points])
+        return found
+
+    def _refined(self, count: int) -> list[Point]:
+        """Neighbours of the best points without a trial, ordered by the guide."""
+        found: dict[Point, None] = {}
+        tops = [t.point for t in self.history.top(4)] or [self.space.default()]
+        for point in tops:
+            near = [p for p in self.space.neighbours(point) if not self.history.tried(p)]
+            if near:
+                found.update((p, None) for p in self._best_of(near, count))
+            if len(found) >= count:
+                break
+        return list(found)[:count]
+
+
+def _common(a: Point, b: Point) -> float:
+    """The share of decisions that two points have in common; 0 for different sketches."""
+    if a.sketch != b.sketch or not a.positions:
+        return 0.0
+    return sum(x == y for x, y in zip(a.positions, b.positions, strict=True)) / len(a.positions)

@@ -1,0 +1,66 @@
+"""The kernels of a model, as workloads of a tuner: which there are, and how much of the model's time each takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.graph.nodes import Function, Module
+from weft.graph.visit import group_of, post_order
+from weft.kernels.task import KernelTask
+from weft.lowering.graph_to_te import group_to_te
+from weft.lowering.group_to_tir import group_to_tir
+from weft.pipeline.graph import optimize
+from weft.pipeline.options import Options
+from weft.plugins.registry import STOCK, Registry
+from weft.target import Target
+from weft.tune.measure.local import Workload
+
+
+@dataclass(frozen=True)
+class ModelKernel:
+    """A class of equal kernels of a model: one of its fused groups, how often it is called, and what to tune."""
+
+    name: str
+    group: Function
+    calls: int
+    workload: Workload
+
+
+def kernels_of_model(
+    module: Module,
+    target: Target,
+    threads: int = 1,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    options: Options | None = None,
+    registry: Registry = STOCK,
+) -> list[ModelKernel]:
+    """The different kernels of a model after the optimization of its graph, in the order of the program.
+
+    ``sizes`` are values of open sizes to tune for, by name; the kernels are measured on each combination of the same
+    place (``{"batch": [1, 8], "length": [16, 64]}`` are two combinations).
+    """
+    fused = optimize(module, target, options or Options(), (), registry)
+    found: dict[str, ModelKernel] = {}
+    for f in fused.functions.values():
+        for e in post_order(f):
+            group = group_of(e)
+            if group is None:
+                continue
+            stages = group_to_te(group)
+            task = KernelTask(group_to_tir(group, stages), target, backend=registry.backend_of(target))
+            known = found.get(task.identity)
+            workload = Workload(task, threads, _assigned(task, sizes or {}))
+            calls = 1 if known is None else known.calls + 1
+            found[task.identity] = ModelKernel(stages.name, group, calls, workload if known is None else known.workload)
+    return list(found.values())
+
+
+def _assigned(task: KernelTask, sizes: Mapping[str, Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Assignments of the sizes of a kernel; a size without values counts as 64."""
+    names = [v.name for v in task.program.sizes]
+    most = max((len(sizes[n]) for n in names if n in sizes), default=0)
+    if not names or not most:
+        return ()
+    made = [tuple(sizes[n][i % len(sizes[n])] if n in sizes else 64 for n in names) for i in range(most)]
+    return tuple(dict.fromkeys(made))
