@@ -1,0 +1,72 @@
+"""The cost model that is shipped with the package: what was learned of many kernels before a search begins.
+
+The file is made on a quiet machine: ``python -m benchmarks.cost_model --write weft/tune/model/pretrained.txt.gz``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from pathlib import Path
+from typing import Final
+
+from weft.support.errors import UserError
+from weft.support.files import existing_file, replaced_file
+from weft.tune.model.boosted import BoostedTrees, BoostingOptions
+from weft.tune.model.sets import FeatureSet, feature_set
+
+SHIPPED: Final = Path(__file__).with_name("pretrained.txt.gz")
+MAX_BYTES: Final = 64 << 20
+"""Longest text that is read; models take about a megabyte."""
+
+
+def pretrained(name: str = "stores", options: BoostingOptions | None = None) -> BoostedTrees:
+    """A model over the set of features ``name`` that goes on learning, with ``options``.
+
+    It knows what the shipped model knows, if there is one for these features in their present version and for this
+    kind of objective; otherwise nothing. Raises MissingExtra without LightGBM, UserError U054 if the file is damaged,
+    U056 for an unknown set of features.
+    """
+    chosen = feature_set(name)
+    options = options or BoostingOptions()
+    empty = BoostedTrees(chosen.columns, options, feature_set=chosen.name, version=chosen.version)
+    if not SHIPPED.exists():
+        return empty
+    found = read_model(SHIPPED)
+    if not _fits(found, chosen) or (found.options.objective, found.options.residual) != (
+        options.objective,
+        options.residual,
+    ):
+        return empty
+    found.options = options
+    return found
+
+
+def read_model(path: str | os.PathLike[str]) -> BoostedTrees:
+    """The model in a file. Raises UserError U054 for a file that does not exist or holds no model."""
+    file = existing_file(path, "cost model", code="U054")
+    try:
+        with gzip.open(file, "rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"it is longer than {MAX_BYTES >> 20} MiB")
+        text = data.decode()
+    except (OSError, EOFError, ValueError, zlib.error) as problem:
+        raise UserError(f"'{file}' is not a cost model: {problem}", code="U054") from problem
+    return BoostedTrees.from_text(text)
+
+
+def write_model(model: BoostedTrees, path: str | os.PathLike[str], options: BoostingOptions | None = None) -> None:
+    """Write a model to a file, equal bytes for equal models. ``options`` are those with which it learns when it is read
+    again (default: as before). Raises UserError U057 where the file cannot be written."""
+    packed = gzip.compress(model.to_text(options).encode(), mtime=0)
+    try:
+        with replaced_file(path) as file:
+            file.write(packed)
+    except OSError as problem:
+        raise UserError(f"the cost model cannot be written to '{path}': {problem.strerror}", code="U057") from problem
+
+
+def _fits(model: BoostedTrees, chosen: FeatureSet) -> bool:
+    return (model.feature_set, model.version, model.columns) == (chosen.name, chosen.version, chosen.columns)
