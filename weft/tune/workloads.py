@@ -38,7 +38,7 @@ def kernels_of_model(
     """The different kernels of a model after the optimization of its graph, in the order of the program.
 
     ``sizes`` are values of open sizes to tune for, by name; the kernels are measured on each combination of the same
-    place (``{"batch": [1, 8], "length": [16, 64]}`` are two combinations).
+    place (``{"batch": [1, 8], "length": [16, 64]}`` are two combinations). Other sizes count as 1.
     """
     fused = optimize(module, target, options or Options(), (), registry)
     found: dict[str, ModelKernel] = {}
@@ -57,10 +57,10 @@ def kernels_of_model(
 
 
 def _assigned(task: KernelTask, sizes: Mapping[str, Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Assignments of the sizes of a kernel; a size without values counts as 64."""
+    """Assignments of the sizes of a kernel; a size without values counts as 1."""
     names = [v.name for v in task.program.sizes]
-    most = max((len(sizes[n]) for n in names if n in sizes), default=0)
-    if not names or not most:
+    if not names:
         return ()
-    made = [tuple(sizes[n][i % len(sizes[n])] if n in sizes else 64 for n in names) for i in range(most)]
+    most = max((len(sizes[n]) for n in names if n in sizes), default=1)
+    made = [tuple(sizes[n][i % len(sizes[n])] if n in sizes else 1 for n in names) for i in range(most)]
     return tuple(dict.fromkeys(made))

@@ -20,6 +20,7 @@ from weft.target import Target
 from weft.tune.draft.nests import Access, Nest, Structure, Term
 
 Array = NDArray[np.float64]
+Order = NDArray[np.int64]
 
 OVERLAPPED: Final = 0.25
 """Share of what is not the largest that is not hidden."""
@@ -78,21 +79,38 @@ class Machine:
         )
 
 
-def estimate(structure: Structure, numbers: Array, machine: Machine) -> Array:
-    """Seconds for each row of ``numbers``: vectors that belong to the structure."""
+def estimate(
+    structure: Structure, numbers: Array, machine: Machine, orders: Sequence[Order | None] | None = None
+) -> Array:
+    """Seconds for each row of ``numbers``: vectors that belong to the structure. ``orders`` are those of the loops of
+    each nest, for each row the loop of the structure at each place (None: as in the structure)."""
     total = np.zeros(len(numbers))
-    for nest in structure:
-        total += _Block(nest, numbers, machine).seconds()
+    for i, nest in enumerate(structure):
+        total += _Block(nest, numbers, machine, orders[i] if orders else None).seconds()
     return total
 
 
 class _Block:
     """One nest, for all rows."""
 
-    def __init__(self, nest: Nest, numbers: Array, machine: Machine) -> None:
+    def __init__(self, nest: Nest, numbers: Array, machine: Machine, order: Order | None) -> None:
         self.nest, self.n, self.machine = nest, numbers, machine
-        self.extents = [np.maximum(numbers[:, loop.extent], 1.0) for loop in nest.loops]
+        depth = len(nest.loops)
+        extents = np.maximum(numbers[:, [loop.extent for loop in nest.loops]], 1.0)
+        steps = np.zeros((len(nest.axes), len(numbers), depth))
+        for axis, (terms, _) in enumerate(nest.axes):
+            for at, place in terms:
+                steps[axis, :, at] = numbers[:, place]
+        if order is not None:
+            extents = np.take_along_axis(extents, order, axis=1)
+            steps = np.take_along_axis(steps, np.broadcast_to(order, steps.shape), axis=2)
+        self.extents, self.steps = extents, steps
+        """Turns of the loop at each place; how far a turn moves each axis."""
+        self.outside = np.concatenate([np.ones((len(numbers), 1)), np.cumprod(extents, axis=1)], axis=1)
+        """Turns of all loops outside of each place."""
         self.inner = self._innermost()
+        self.touched = [self._bytes(range(level, depth)) for level in range(depth + 1)]
+        """Bytes that the loops from each place on touch."""
 
     def _innermost(self) -> int:
         """The first of the loops that are unrolled or vectorized to the end: what they cover is one body of code."""
@@ -102,19 +120,18 @@ class _Block:
         return at
 
     def product(self, loops: Sequence[int]) -> Array:
-        made = np.ones(len(self.n))
-        for i in loops:
-            made = made * self.extents[i]
-        return made
+        """Turns of several loops together."""
+        found: Array = np.prod(self.extents[:, list(loops)], axis=1)
+        return found
 
     def seconds(self) -> Array:
         """The time of the block on all threads."""
         m, loops = self.machine, self.nest.loops
-        body, turns = self._body_cycles(), self.product(range(self.inner))
+        body, turns = self._body_cycles(), self.outside[:, self.inner]
         serial = [i for i in range(self.inner) if loops[i].kind == "serial"]
         steps = np.zeros(len(self.n))
         for i in serial:
-            steps = steps + self.product(range(i + 1)) * LOOP_CYCLES / 4
+            steps = steps + self.outside[:, i + 1] * LOOP_CYCLES / 4
         cycles = turns * np.maximum(body, LOOP_CYCLES) + steps
         moved = [self._moved(size) / rate for size, rate in m.caches]
         parts = [cycles, *moved]
@@ -134,7 +151,7 @@ class _Block:
         parallel = [i for i, loop in enumerate(self.nest.loops) if loop.kind == "parallel"]
         if not parallel or self.machine.threads == 1:
             return np.zeros(len(self.n))
-        return self.product(range(parallel[0])) * self.machine.fork_cycles / self.machine.hertz
+        return self.outside[:, parallel[0]] * self.machine.fork_cycles / self.machine.hertz
 
     # -- the innermost body -------------------------------------------------------------------------------------
 
@@ -144,7 +161,7 @@ class _Block:
         instances = self.product(inside)
         vector = next((i for i in reversed(inside) if loops[i].kind == "vectorized"), None)
         lanes = np.maximum(1.0, m.lanes * 32 / self.nest.bits)
-        wide = np.ones(len(self.n)) if vector is None else self.extents[vector]
+        wide = np.ones(len(self.n)) if vector is None else self.extents[:, vector]
         vectors = instances / wide * np.ceil(wide / lanes)
         arithmetic = vectors * max(self.nest.operations, 0.25) / m.per_cycle
         loads, stores, sums = np.zeros(len(self.n)), np.zeros(len(self.n)), np.zeros(len(self.n))
@@ -171,7 +188,7 @@ class _Block:
         others = [i for i in inside if i != vector]
         moved = self._step(access, vector)
         rows = self._elements(access, others)
-        wide = self.extents[vector]
+        wide = self.extents[:, vector]
         contiguous, scattered = np.ceil(wide / lanes), wide * GATHER_CYCLES
         return rows * np.where(moved == 0, 1.0, np.where(moved == 1, contiguous, scattered))
 
@@ -182,9 +199,7 @@ class _Block:
         for shape, term in reversed(list(zip(access.shape, access.terms, strict=True))):
             step = np.zeros(len(self.n))
             for axis, place in zip(term.axes, term.coefficients, strict=True):
-                for at, c in self.nest.axes[axis][0]:
-                    if at == loop:
-                        step = step + self.n[:, place] * self.n[:, c]
+                step = step + self.n[:, place] * self.steps[axis, :, loop]
             if term.over >= 0:
                 step = np.floor(step / np.maximum(self.n[:, term.over], 1.0))
             if term.opaque:
@@ -204,14 +219,9 @@ class _Block:
         """Positions of a dimension from the first to the last that is touched; only those touched, with ``gaps``."""
         covered, different = np.ones(len(self.n)), np.ones(len(self.n))
         for axis, place in zip(term.axes, term.coefficients, strict=True):
-            terms, extent = self.nest.axes[axis]
-            own, turns = np.ones(len(self.n)), np.ones(len(self.n))
-            for at, c in terms:
-                if at in loops:
-                    own, turns = own + self.n[:, c] * (self.extents[at] - 1), turns * self.extents[at]
-            own = np.minimum(own, self.n[:, extent])
+            own = self._covered(axis, loops)
             covered = covered + self.n[:, place] * (own - 1)
-            different = different * np.minimum(own, turns)
+            different = different * np.minimum(own, self._turns(axis, loops)) if gaps else different
         if gaps:
             covered = np.minimum(covered, different)
         if term.over >= 0:
@@ -222,19 +232,33 @@ class _Block:
             covered = np.where(covered > 1, size, covered)
         return np.minimum(covered, np.maximum(size, 1.0))
 
+    def _covered(self, axis: int, loops: Sequence[int]) -> Array:
+        """Positions of an axis from the first to the last while ``loops`` run."""
+        if not loops:
+            return np.ones(len(self.n))
+        at = slice(loops[0], loops[-1] + 1) if isinstance(loops, range) else list(loops)
+        moved = (self.steps[axis][:, at] * (self.extents[:, at] - 1)).sum(axis=1)
+        found: Array = np.minimum(1 + moved, self.n[:, self.nest.axes[axis][1]])
+        return found
+
+    def _turns(self, axis: int, loops: Sequence[int]) -> Array:
+        """Turns of those of ``loops`` that move an axis."""
+        at = list(loops)
+        found: Array = np.where(self.steps[axis][:, at] > 0, self.extents[:, at], 1.0).prod(axis=1)
+        return found
+
     # -- caches -------------------------------------------------------------------------------------------------
 
     def _moved(self, capacity: float) -> Array:
         """Bytes that come into a cache of so many bytes. If what one turn of a loop touches fits, the next turn finds
         what it shares with this one, so that the whole loop moves what it touches once; the outermost such loop counts.
         Data that fit as a whole are there already."""
-        depth = len(self.nest.loops)
-        touched = [self._bytes(range(level, depth)) for level in range(depth + 1)]
-        moved = touched[depth] * self.product(range(depth))
+        depth, touched = len(self.nest.loops), self.touched
+        moved = touched[depth] * self.outside[:, depth]
         fits = np.ones(len(self.n), bool)
         for level in range(depth, 0, -1):
             fits &= touched[level] <= capacity
-            moved = np.where(fits, touched[level - 1] * self.product(range(level - 1)), moved)
+            moved = np.where(fits, touched[level - 1] * self.outside[:, level - 1], moved)
         return np.where(fits & (touched[0] <= capacity), RESIDENT_SHARE * touched[0], moved)
 
     def _bytes(self, loops: Sequence[int]) -> Array:

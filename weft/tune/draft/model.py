@@ -3,8 +3,8 @@
 Points whose decisions differ in numbers only have programs of the same structure (:mod:`weft.tune.draft.nests`). Every
 number of such a program is, up to rounding, a product of powers of the decisions: an extent is that of an axis divided
 by the factors of its split. So a structure is scheduled for a few points, the powers are solved for, and all other
-points are estimated without a program. Structures that differ in the order of loops alone share the powers: each of
-them is scheduled once. What primitives refuse in every probe is refused for the whole structure.
+points are estimated without a program. An order of loops permutes the places of the loops that it names; one probe
+shows which these are. What primitives refuse in every probe is refused for the whole structure.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from weft.schedule.schedule import Schedule
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
-from weft.tune.draft.estimate import Machine, estimate
-from weft.tune.draft.nests import Nests, Structure, nests_of
+from weft.tune.draft.estimate import Machine, Order, estimate
+from weft.tune.draft.nests import Nest, Nests, Structure, nests_of
 from weft.tune.space import Knob, Point, Space
 
 Array = NDArray[np.float64]
@@ -35,34 +35,27 @@ SMALLEST: Final = 0.5
 """What a decision of 0 counts as, since its logarithm is taken."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Fit:
-    """Numbers of a structure as ``base`` times powers of the decisions relative to those of ``origin``."""
+    """Numbers of a structure as ``base`` times powers of the decisions relative to those of ``origin``. ``moved``: for
+    each knob that orders loops, and each nest, the places of these loops in their default order."""
 
     structure: Structure
     base: Array
     origin: Array
     powers: Array
+    moved: dict[int, list[tuple[int, ...]]]
 
     def numbers(self, decisions: Array) -> Array:
-        """For rows of decisions (logarithms), rows of numbers: at least 1, rounded up as extents are."""
+        """For rows of decisions (logarithms), rows of numbers: rounded up as extents are."""
         found = self.base[None] * np.exp((decisions - self.origin[None]) @ self.powers)
         return np.where(self.base[None] > 0, np.maximum(np.ceil(found - 1e-6), 0.0), 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """What structures share that differ in the order of loops: the point whose program shows most numbers, and the
-    powers by label."""
-
-    like: Point
-    powers: dict[str, Array]
 
 
 class DraftModel:
     """Estimates for the points of ``space``, whose program is ``program``.
 
-    ``scheduled`` makes the schedule of a point's trace, or raises ScheduleError; by default it replays it.
+    ``scheduled`` makes the program of a point, or raises ScheduleError; by default it replays the trace.
     """
 
     def __init__(
@@ -76,7 +69,6 @@ class DraftModel:
         self.space, self.program, self.machine = space, program, machine
         self._rng = Random(seed)
         self._scheduled = scheduled or self._replayed
-        self._families: dict[tuple[Any, ...], _Family] = {}
         self._fits: dict[tuple[Any, ...], _Fit | None] = {}
         self._logs: dict[int, list[list[Array] | None]] = {}
         self.probes = 0
@@ -91,8 +83,9 @@ class DraftModel:
         for key, members in classes.items():
             fit = self._fit(key, points[members[0]])
             if fit is not None:
-                rows = self._decisions(key[0], [points[i] for i in members])
-                found[members] = estimate(fit.structure, fit.numbers(rows), self.machine)
+                own = [points[i] for i in members]
+                numbers = fit.numbers(self._decisions(key[0], own))
+                found[members] = estimate(fit.structure, numbers, self.machine, self._orders(fit, own))
         return found
 
     def _replayed(self, point: Point) -> Program:
@@ -107,8 +100,10 @@ class DraftModel:
         return self._logs[sketch]
 
     def _class(self, point: Point) -> tuple[Any, ...]:
-        tables = self._tables(point.sketch)
-        return point.sketch, tuple(p if t is None else None for p, t in zip(point.positions, tables, strict=True))
+        """What the structure depends on: the decisions that are neither numbers nor orders of loops."""
+        knobs, tables = self.space.sketches[point.sketch].knobs, self._tables(point.sketch)
+        rows = zip(point.positions, knobs, tables, strict=True)
+        return point.sketch, tuple(None if t is not None or _is_order(k) else p for p, k, t in rows)
 
     def _decisions(self, sketch: int, points: Sequence[Point]) -> Array:
         """A row of logarithms for each point."""
@@ -117,6 +112,28 @@ class DraftModel:
             if table is not None:
                 columns.append(np.array(table)[[p.positions[at] for p in points]])
         return np.concatenate(columns, axis=1) if columns else np.zeros((len(points), 0))
+
+    def _width(self, sketch: int) -> int:
+        return int(self._decisions(sketch, [self.space.default(sketch)]).shape[1])
+
+    def _orders(self, fit: _Fit, points: Sequence[Point]) -> list[Order | None]:
+        """The order of the loops of each nest, for each point."""
+        knobs = self.space.knobs(points[0])
+        found: list[Order | None] = [None] * len(fit.structure)
+        for knob, by_nest in fit.moved.items():
+            default = knobs[knob].values[knobs[knob].default]
+            values = np.array([knobs[knob].values[p.positions[knob]] for p in points])
+            rank = np.argsort(np.array(default))  # where each of the loops is by default
+            for nest, places in enumerate(by_nest):
+                if len(places) != len(default):
+                    continue
+                order = found[nest]
+                if order is None:
+                    order = np.tile(np.arange(len(fit.structure[nest].loops)), (len(points), 1))
+                before = order[:, list(places)]
+                order[:, list(places)] = np.take_along_axis(before, rank[values], axis=1)
+                found[nest] = order
+        return found
 
     # -- fits ---------------------------------------------------------------------------------------------------
 
@@ -128,56 +145,82 @@ class DraftModel:
     def _made(self, key: tuple[Any, ...], point: Point) -> _Fit | None:
         """The fit of a structure. Of the probes, the one with most numbers shows the structure: where a loop has a
         single turn, its numbers are missing."""
-        family = self._family(key)
-        known = self._families.get(family)
-        wanted = 1 if known is not None else min(MAX_PROBES, self._width(key[0]) + 1 + MORE_PROBES)
+        wanted = min(MAX_PROBES, self._width(key[0]) + 1 + MORE_PROBES)
         found: list[tuple[Point, Nests]] = []
         refused = 0
-        for probe in self._probed(key, point, 3 * wanted, known.like if known else None):
-            self.probes += 1
-            try:
-                found.append((probe, nests_of(self._scheduled(probe))))
-            except ScheduleError:
+        for probe in self._probed(key, point, 3 * wanted):
+            nests = self._nests(probe)
+            if nests is None:
                 refused += 1
+            else:
+                found.append((probe, nests))
             if len(found) >= wanted or (not found and refused >= REFUSED_PROBES):
                 break
         if not found:
             return None
         at, shown = max(found, key=lambda f: len(f[1].labels))
-        if known is None:
-            rows = self._decisions(key[0], [p for p, _ in found])
-            known = self._families[family] = _Family(at, _solved(rows, [n for _, n in found]))
+        solved = _solved(self._decisions(key[0], [p for p, _ in found]), [n for _, n in found])
         nothing = np.zeros(self._width(key[0]))
-        powers = np.array([known.powers.get(label, nothing) for label in shown.labels]).T
-        return _Fit(shown.structure, shown.numbers, self._decisions(key[0], [at])[0], powers)
+        powers = np.array([solved.get(label, nothing) for label in shown.labels]).T
+        return _Fit(shown.structure, shown.numbers, self._decisions(key[0], [at])[0], powers, self._moved(at, shown))
 
-    def _width(self, sketch: int) -> int:
-        return int(self._decisions(sketch, [self.space.default(sketch)]).shape[1])
+    def _nests(self, point: Point) -> Nests | None:
+        self.probes += 1
+        try:
+            return nests_of(self._scheduled(point))
+        except ScheduleError:
+            return None
 
-    def _family(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What structures share that differ in the order of loops alone."""
-        knobs = self.space.sketches[key[0]].knobs
-        return key[0], tuple(None if _is_order(k) else p for k, p in zip(knobs, key[1], strict=True))
+    def _moved(self, point: Point, shown: Nests) -> dict[int, list[tuple[int, ...]]]:
+        """Which loops each order moves, from a probe with the opposite order."""
+        found: dict[int, list[tuple[int, ...]]] = {}
+        for at, knob in enumerate(self.space.knobs(point)):
+            if not _is_order(knob):
+                continue
+            opposite = tuple(reversed(knob.values[point.positions[at]]))
+            probe = self._nests(point.changed(at, knob.values.index(opposite))) if opposite in knob.values else None
+            if probe is not None and len(probe.structure) == len(shown.structure):
+                pairs = zip(shown.structure, probe.structure, strict=True)
+                found[at] = [_moved_places(a, b) for a, b in pairs]
+        return found
 
-    def _probed(self, key: tuple[Any, ...], point: Point, count: int, like: Point | None) -> list[Point]:
-        """Points of a structure: with the numbers of ``like``, the default numbers, the point asked for, and random
-        ones."""
+    def _probed(self, key: tuple[Any, ...], point: Point, count: int) -> list[Point]:
+        """Points of a structure: the default numbers, the point asked for, and random ones, all with default orders."""
         knobs, sketch = self.space.sketches[key[0]].knobs, key[0]
 
         def point_of(choose: Callable[[int, Knob], int]) -> Point:
-            fixed = zip(knobs, key[1], strict=True)
-            return Point(sketch, tuple(choose(i, k) if f is None else f for i, (k, f) in enumerate(fixed)))
+            fixed = enumerate(zip(knobs, key[1], strict=True))
+            chosen = (k.default if _is_order(k) else choose(i, k) if f is None else f for i, (k, f) in fixed)
+            return Point(sketch, tuple(chosen))
 
-        found: dict[Point, None] = {}
-        if like is not None:
-            found[point_of(lambda i, k: like.positions[i])] = None
-        found[point_of(lambda i, k: k.default)] = None
-        found[point] = None
+        found = {point_of(lambda i, k: k.default): None, point_of(lambda i, k: point.positions[i]): None}
         for _ in range(4 * count):
             found[point_of(lambda i, k: self._rng.randrange(len(k.values)))] = None
             if len(found) >= count:
                 break
         return list(found)
+
+
+def _moved_places(a: Nest, b: Nest) -> tuple[int, ...]:
+    """The places of the loops that stand elsewhere in ``b``."""
+    before, after = [loop.name for loop in a.loops], [loop.name for loop in b.loops]
+    if sorted(before) != sorted(after):
+        return ()
+    return tuple(
+        i for i, (x, y) in enumerate(zip(before, after, strict=True)) if x != y or _in_middle(i, before, after)
+    )
+
+
+def _in_middle(at: int, before: Sequence[str], after: Sequence[str]) -> bool:
+    """Whether a loop stays where it is because an odd number of loops around it are reversed."""
+    moved = [i for i, (x, y) in enumerate(zip(before, after, strict=True)) if x != y]
+    return (
+        bool(moved)
+        and len(moved) % 2 == 0
+        and moved[0] < at < moved[-1]
+        and at == (moved[0] + moved[-1]) // 2
+        and (moved[0] + moved[-1]) % 2 == 0
+    )
 
 
 def _solved(rows: Array, found: Sequence[Nests]) -> dict[str, Array]:
