@@ -1,0 +1,254 @@
+"""The SQLite file under a tuning database: opening it, transactions, and what its errors mean for people.
+
+Several processes and threads may use a file at once. It is in WAL mode, so readers never wait; writers wait for one
+another. A transaction is there completely or not at all, also if its process is killed. One connection serves all
+threads of a process, one at a time; a forked process opens its own.
+
+A file, or a directory, that cannot be written is read in SQLite's mode for such files. If the mode of the journal asks
+for a directory that can be written, the file is read as immutable, which holds for data of an installed package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from weft.support.errors import UserError
+from weft.support.files import existing_file
+
+APPLICATION: Final = 0x57465444
+"""The number in the header that tells a tuning database from other files of SQLite: "WFTD"."""
+SCHEMA_VERSION: Final = 1
+BUSY_SECONDS: Final = 30.0
+"""How long a writer waits for others before it gives up."""
+
+_SCHEMA: Final = (
+    """CREATE TABLE workloads (
+        id INTEGER PRIMARY KEY, structure TEXT NOT NULL, target TEXT NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL,
+        signature TEXT NOT NULL, extents BLOB NOT NULL, UNIQUE (structure, target))""",
+    "CREATE INDEX workloads_by_signature ON workloads (signature, target)",
+    """CREATE TABLE trials (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE,
+        workload INTEGER NOT NULL REFERENCES workloads (id), trace TEXT, outcome TEXT NOT NULL, seconds REAL,
+        samples TEXT NOT NULL, relative REAL, threads INTEGER NOT NULL, sketch TEXT NOT NULL, message TEXT NOT NULL,
+        steady REAL, features BLOB, created REAL NOT NULL, seed INTEGER, run TEXT NOT NULL, place INTEGER NOT NULL)""",
+    "CREATE INDEX trials_by_time ON trials (workload, outcome, threads, steady)",
+    "CREATE INDEX trials_by_run ON trials (workload, run, threads)",
+    """CREATE TABLE verdicts (
+        trial INTEGER NOT NULL REFERENCES trials (id), model TEXT NOT NULL, accepted INTEGER NOT NULL,
+        reason TEXT NOT NULL, created REAL NOT NULL, PRIMARY KEY (trial, model))""",
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+)
+
+
+class DatabaseFile:
+    """An open file. ``create`` makes it where there is none, and turns an empty file into a database.
+
+    Raises InputError I021 where there is no file, UserError U002 for a file of another kind, U003 for one that a newer
+    Weft made, U004 for a damaged one and U007 where the system refuses.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], create: bool = False) -> None:
+        self.path = Path(path)
+        if not (create and _can_be_made(self.path)):
+            existing_file(self.path, "tuning database")
+        self._create = create
+        self._lock = threading.RLock()
+        self._closed = False
+        self._process = os.getpid()
+        self._connection = self._connected()
+
+    def close(self) -> None:
+        """End the connection; a second call does nothing."""
+        with self._lock:
+            if not self._closed and self._process == os.getpid():
+                self._connection.close()
+            self._closed = True
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection that sees one state of the file until the ``with`` statement ends."""
+        with self._lock, reported(self.path):
+            yield from self._transaction("BEGIN")
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A connection whose changes are kept together when the ``with`` statement ends, and dropped by an error.
+
+        Raises UserError U005 if other writers take too long and U006 where the file cannot be written.
+        """
+        with self._lock, reported(self.path):
+            yield from self._transaction("BEGIN IMMEDIATE")
+
+    def compact(self) -> None:
+        """Give the space of removed rows back to the system, unless somebody else uses the file."""
+        with self._lock, reported(self.path), contextlib.suppress(sqlite3.OperationalError):
+            self._current().execute("VACUUM")
+
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        connection = self._current()
+        if connection.in_transaction:  # part of the transaction around it
+            yield connection
+            return
+        connection.execute(begin)
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:  # an interrupt, too, leaves nothing half done
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _current(self) -> sqlite3.Connection:
+        if self._closed:
+            raise UserError(f"the tuning database '{self.path}' is closed", code="U008", hint="open it again")
+        if self._process != os.getpid():  # SQLite's locks do not survive a fork
+            self._process, self._connection = os.getpid(), self._connected()
+        return self._connection
+
+    def _connected(self) -> sqlite3.Connection:
+        with reported(self.path):
+            found = self._first_that_reads()
+            try:
+                found.row_factory = sqlite3.Row
+                found.execute("PRAGMA foreign_keys = ON")
+                if self._create:
+                    _prepare(found)
+                check_kind(found, self.path)
+            except BaseException:  # whatever is wrong with it, the file is not kept open
+                found.close()
+                raise
+            return found
+
+    def _first_that_reads(self) -> sqlite3.Connection:
+        """A connection in the first mode in which the file can be read."""
+        folder = self.path.absolute().parent
+        writable = os.access(folder, os.W_OK) and (os.access(self.path, os.W_OK) or not self.path.exists())
+        modes = ["mode=rwc" if self._create else "mode=rw"] if writable else []
+        modes.append("mode=ro")
+        if not _has_journal(self.path):  # what a writer has not yet moved to the file would be missed
+            modes.append("mode=ro&immutable=1")
+        for mode in modes:
+            connection = _connect(self.path, mode)
+            try:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                return connection
+            except sqlite3.OperationalError as error:
+                connection.close()
+                if mode == modes[-1] or _primary(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+                    raise
+            except sqlite3.DatabaseError:
+                connection.close()
+                raise
+        raise AssertionError("the last mode returns or raises")
+
+
+def check_kind(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise UserError U002 for a file that is no tuning database, U003 for one of a newer version."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION:
+        what = "it is empty" if _is_blank(connection) else "another program made it"
+        raise UserError(f"'{path}' is no tuning database: {what}", code="U002", hint="'weft db merge' makes one")
+    if version != SCHEMA_VERSION:
+        raise UserError(
+            f"the tuning database '{path}' has format {version}, this version of Weft reads format {SCHEMA_VERSION}",
+            code="U003",
+            hint="use the version of Weft that wrote it, and move its content with 'weft db export' and 'import'",
+        )
+
+
+def new_revision(connection: sqlite3.Connection) -> None:
+    """Note that the answers of the database may have changed. No two states of any databases share a revision."""
+    connection.execute("INSERT OR REPLACE INTO facts VALUES ('revision', ?)", (secrets.token_hex(12),))
+
+
+@contextlib.contextmanager
+def reported(path: Path) -> Iterator[None]:
+    """Errors of SQLite inside of the ``with`` statement are raised as UserErrors that name ``path``."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:  # Weft's own mistake
+        raise
+    except sqlite3.Error as error:
+        raise _explained(error, path) from error
+
+
+def _explained(error: sqlite3.Error, path: Path) -> UserError:
+    kind = _primary(error)
+    if kind == sqlite3.SQLITE_NOTADB:
+        return UserError(f"'{path}' is no tuning database", code="U002", hint="'weft db merge' makes one")
+    if kind == sqlite3.SQLITE_CORRUPT or isinstance(error, sqlite3.IntegrityError) or not kind:
+        return UserError(
+            f"the tuning database '{path}' is damaged: {error}",
+            code="U004",
+            hint="the command 'sqlite3 FILE .recover' saves what can be read",
+        )
+    if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return UserError(
+            f"other processes write to the tuning database '{path}' for more than {BUSY_SECONDS:.0f} s",
+            code="U005",
+            hint="wait for them to end",
+        )
+    if kind == sqlite3.SQLITE_READONLY:
+        return UserError(
+            f"the tuning database '{path}' cannot be written: the file or its directory is read-only",
+            code="U006",
+            hint="'weft db merge COPY.db FILE' makes a copy that can be written",
+        )
+    return UserError(f"the tuning database '{path}' cannot be used: {error}", code="U007")
+
+
+def _primary(error: sqlite3.Error) -> int:
+    """SQLite's own number of the error, without its details; 0 for errors of Python's module."""
+    return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    address = f"file:{quote(os.fsencode(path.absolute()))}?{mode}"
+    return sqlite3.connect(address, BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Make the tables if the file is blank, as a process that was killed may have left it."""
+    if _is_blank(connection):
+        connection.execute("BEGIN IMMEDIATE")
+        if _is_blank(connection):  # no other process was faster
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            new_revision(connection)
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    with contextlib.suppress(sqlite3.OperationalError):  # others use it: whoever opens it next sets the mode
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _is_blank(connection: sqlite3.Connection) -> bool:
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    return not tables and not application
+
+
+def _has_journal(path: Path) -> bool:
+    journal = path.with_name(f"{path.name}-wal")
+    return journal.exists() and journal.stat().st_size > 0
+
+
+def _can_be_made(path: Path) -> bool:
+    """Whether a database can be made at ``path``, where there is nothing. Raises UserError U001 if it cannot."""
+    if path.exists():
+        return False
+    folder = path.absolute().parent
+    if not str(path) or not folder.is_dir():
+        raise UserError(f"'{path}' cannot be made: there is no directory '{folder}'", code="U001")
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"'{path}' cannot be made: the directory '{folder}' is read-only", code="U001")
+    return True

@@ -1,0 +1,276 @@
+"""The tuning database: what tuners measured, in one file, and the schedules that compilations take from it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from weft.kernels.task import KernelTask
+from weft.schedule.trace import Trace
+from weft.support.errors import UserError
+from weft.tune.database import choice
+from weft.tune.database.connection import DatabaseFile, new_revision
+from weft.tune.database.exchange import Added, content, from_lines, put_verdict, take, to_lines, workload_number
+from weft.tune.database.rows import (
+    WORKLOAD_COLUMNS,
+    StoredKernel,
+    StoredTrial,
+    kernel_of,
+    packed_extents,
+    plain,
+    row_of,
+    stored_kernel_of,
+    structure_of,
+    trial_of,
+    unpacked_extents,
+)
+from weft.tune.database.similarity import distance, log_extents, signature
+from weft.tune.database.tables import (
+    Kernel,
+    best_of_run,
+    counted,
+    insert_trial,
+    kernel_number,
+    next_place,
+    superfluous,
+    trial_at,
+)
+from weft.tune.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A kernel like another one, its distance to it (1: one extent is twice as large) and its best schedule."""
+
+    kernel: StoredKernel
+    distance: float
+    trial: StoredTrial
+
+
+class Database:
+    """A tuning database in the file ``path``; a source of schedules for :func:`weft.compile`.
+
+    ``create`` makes the file if there is none. Several processes and threads may use one file. Kernels are found by the
+    hash of their program, without its name, and the text of their target, so what was measured stays valid when the
+    compiler changes. Raises InputError I021 where there is no file, UserError U001…U007 for files that cannot be used.
+
+    A ``with`` statement closes the file at its end. Methods that change something raise U006 where the file is
+    read-only, and change all or nothing.
+    """
+
+    skips_refused: Final = True
+    """A schedule that the compiler refuses is skipped with a warning: another version of it may have made it."""
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
+        self._file = DatabaseFile(path, create)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file.path
+
+    def close(self) -> None:
+        """Close the file; later calls of other methods raise UserError U008."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Database '{self.path}'>"
+
+    # -- adding -------------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        task: KernelTask,
+        records: Record | Iterable[Record],
+        *,
+        run: str = "",
+        seed: int | None = None,
+        features: Sequence[Any] | None = None,
+    ) -> list[int]:
+        """Store trials of a kernel, all or none, and return their numbers.
+
+        ``run`` names the run of the tuner that made them, ``seed`` is that of its random numbers. ``features`` has a
+        row of numbers, or None, for each record. The relative times of a run are those to the best before them, so the
+        records of one run are added in their order, that of the default schedule first. Raises UserError U009 for
+        records that are no result of a measurement.
+        """
+        found = [records] if isinstance(records, Record) else list(records)
+        rows = [None] * len(found) if features is None else list(features)
+        if len(rows) != len(found):
+            raise UserError(f"{len(rows)} rows of features for {len(found)} trials", code="U009")
+        kernel, now, run, numbers = kernel_of(task), time.time(), plain(run), []
+        with self._file.writing() as connection:
+            stored = {c: getattr(kernel, c) for c in WORKLOAD_COLUMNS}
+            stored["extents"] = packed_extents(kernel.extents)
+            number, _ = workload_number(connection, stored)
+            place = next_place(connection, number, run)
+            for i, (record, row) in enumerate(zip(found, rows, strict=True)):
+                best = best_of_run(connection, number, run, record.threads)
+                values = row_of(record, best, row, secrets.token_hex(12), now, seed, run, place + i)
+                numbers.append(insert_trial(connection, number, values))
+            if any(r.ok for r in found):  # others change no answer
+                new_revision(connection)
+        return numbers
+
+    def add_verdict(self, trial: StoredTrial | int, model: str, accepted: bool, reason: str = "") -> None:
+        """Note whether a trial (or the one of this number) was accepted in ``model``, instead of what was noted before.
+        The schedule of a trial that any model refused is not used. Raises UserError U012 for an unknown trial."""
+        number = trial if isinstance(trial, int) else trial.number
+        with self._file.writing() as connection:
+            if connection.execute("SELECT id FROM trials WHERE id = ?", (number,)).fetchone() is None:
+                raise UserError(f"there is no trial {number} in '{self.path}'", code="U012")
+            model = plain(model)
+            connection.execute("DELETE FROM verdicts WHERE trial = ? AND model = ?", (number, model))
+            values = {"trial": number, "model": model, "accepted": bool(accepted), "reason": plain(reason)}
+            put_verdict(connection, {**values, "created": time.time()})
+            new_revision(connection)
+
+    # -- looking up ---------------------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> str:
+        """A text that changes when an answer of :meth:`find` may change. Databases of equal versions answer alike."""
+        with self._file.reading() as connection:
+            found = connection.execute("SELECT value FROM facts WHERE name = 'revision'").fetchone()
+            return f"{choice.RULE} {found['value'] if found is not None else ''}"
+
+    def find(self, task: KernelTask, threads: int | None = None) -> Trace | None:
+        """The schedule with which ``task`` is compiled for a number of ``threads``: the best, if it is faster than the
+        default schedule or that was never measured. None: the default schedule.
+
+        Trials with the number of threads nearest to ``threads`` count (None: with the largest). Raises ScheduleError
+        S006 for a schedule that another version of Weft wrote.
+        """
+        with self._file.reading() as connection:
+            number, count = counted(connection, task, threads)
+            row = choice.improvement(connection, number, count) if number and count else None
+        return None if row is None else Trace.from_json(row["trace"])
+
+    def for_threads(self, threads: int | None) -> TunedSchedules:
+        """The database as a source of schedules for a number of threads."""
+        return TunedSchedules(self, threads)
+
+    def best(self, kernel: Kernel, threads: int | None = None) -> StoredTrial | None:
+        """The fastest trial that succeeded and that no model refused; ``threads`` as in :meth:`find`."""
+        with self._file.reading() as connection:
+            number, count = counted(connection, kernel, threads)
+            row = choice.best(connection, number, count) if number and count else None
+            return trial_at(connection, row)
+
+    def baseline(self, kernel: Kernel, threads: int | None = None) -> StoredTrial | None:
+        """The fastest trial of the default schedule; ``threads`` as in :meth:`find`."""
+        with self._file.reading() as connection:
+            number, count = counted(connection, kernel, threads)
+            row = choice.baseline(connection, number, count) if number and count else None
+            return trial_at(connection, row)
+
+    def trials(self, kernel: Kernel) -> list[StoredTrial]:
+        """All trials of a kernel, in the order in which they came into the database."""
+        with self._file.reading() as connection:
+            number = kernel_number(connection, kernel)
+            rows = connection.execute("SELECT * FROM trials WHERE workload = ? ORDER BY id", (number,)).fetchall()
+            return [trial_of(row, choice.verdicts(connection, row["id"])) for row in rows]
+
+    def thread_counts(self, kernel: Kernel) -> list[int]:
+        """The numbers of threads with which the kernel was tried, in ascending order."""
+        with self._file.reading() as connection:
+            number = kernel_number(connection, kernel)
+            query = "SELECT DISTINCT threads FROM trials WHERE workload = ? ORDER BY threads"
+            return [row["threads"] for row in connection.execute(query, (number,))]
+
+    def workloads(self) -> list[StoredKernel]:
+        """All kernels, in the order in which they came into the database."""
+        with self._file.reading() as connection:
+            return [stored_kernel_of(row) for row in connection.execute("SELECT * FROM workloads ORDER BY id")]
+
+    def nearest(self, task: KernelTask, count: int, threads: int | None = None) -> list[Neighbour]:
+        """At most ``count`` other kernels of the same target with the same structure, the nearest first, each with its
+        fastest trial that has a schedule of its own; kernels without one are left out."""
+        here, extents, target = structure_of(task.program), log_extents(task.program), str(task.target)
+        made: list[Neighbour] = []
+        with self._file.reading() as connection:
+            query = "SELECT * FROM workloads WHERE signature = ? AND target = ? AND structure != ? ORDER BY id"
+            rows = connection.execute(query, (signature(task.program), target, here)).fetchall()
+            for row in sorted(rows, key=lambda r: distance(extents, unpacked_extents(r["extents"]))):
+                kernel = stored_kernel_of(row)
+                threads_there = choice.thread_count(connection, row["id"], threads)
+                found = choice.best(connection, row["id"], threads_there, traced=True) if threads_there else None
+                if (trial := trial_at(connection, found)) is not None and len(made) < count:
+                    made.append(Neighbour(kernel, distance(extents, kernel.extents), trial))
+        return made
+
+    # -- the whole ----------------------------------------------------------------------------------------------------
+
+    def merge(self, other: Database | str | os.PathLike[str]) -> Added:
+        """Add everything of another database that is not here yet, and say how much that was."""
+        if isinstance(other, (str, os.PathLike)):
+            with Database(other) as opened:
+                return self.merge(opened)
+        with other._file.reading() as source:
+            entries = list(content(source))
+        with self._file.writing() as connection:
+            return take(connection, entries)
+
+    def prune(self, keep: int | None = None, failed: bool = False) -> int:
+        """Remove trials, and return how many: those that did not succeed if ``failed``, and all but the ``keep``
+        fastest of each kernel and number of threads (None: keep all of these).
+
+        No answer changes: the best trials, those of the default schedule that they are compared with, and all that a
+        model accepted or refused stay.
+        """
+        if keep is not None and keep < 0:
+            raise UserError(f"{keep} trials cannot be kept", code="U009", hint="0 keeps only the best")
+        removed = 0
+        with self._file.writing() as connection:
+            query = "SELECT DISTINCT workload, threads FROM trials"
+            for workload, threads in connection.execute(query).fetchall():
+                gone = superfluous(connection, workload, threads, keep, failed)
+                connection.executemany("DELETE FROM trials WHERE id = ?", [(number,) for number in gone])
+                removed += len(gone)
+        if removed:
+            self._file.compact()
+        return removed
+
+    def export_json(self) -> list[str]:
+        """The content as lines of JSON, without their ends (:mod:`weft.tune.database.exchange`)."""
+        with self._file.reading() as connection:
+            return list(to_lines(content(connection)))
+
+    def import_json(self, lines: Iterable[str], name: str = "lines") -> Added:
+        """Add what lines of :meth:`export_json` say and is not here yet. Raises UserError U010, with the number of the
+        line in the file ``name``, for a malformed one, and U011 for lines of another version; then nothing is added."""
+        with self._file.writing() as connection:
+            return take(connection, from_lines(lines, name))
+
+
+@dataclass(frozen=True, slots=True)
+class TunedSchedules:
+    """A database as a source of schedules for kernels that run on ``threads`` threads (None: as many as possible)."""
+
+    database: Database
+    threads: int | None
+
+    @property
+    def skips_refused(self) -> bool:
+        """As of the database."""
+        return self.database.skips_refused
+
+    @property
+    def version(self) -> str:
+        """A text that changes when an answer may change."""
+        return f"{self.database.version} {self.threads}"
+
+    def find(self, task: KernelTask) -> Trace | None:
+        """The schedule of ``task`` for this number of threads, or None."""
+        return self.database.find(task, self.threads)

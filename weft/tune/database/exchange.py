@@ -1,0 +1,229 @@
+"""Databases among themselves: merging them, and their content as lines of JSON.
+
+The first line says what the lines are, every other one is a kernel, a trial of the kernel last named, or a verdict on
+the trial last named:
+
+    {"weft tuning database": 1}
+    {"kernel": {"structure": "…", "target": "…", "name": "…", "text": "…", "signature": "…", "extents": […]}}
+    {"trial": {"uid": "…", "trace": "…", "outcome": "ok", "seconds": 1e-5, …}}
+    {"verdict": {"model": "…", "accepted": false, "reason": "…", "created": 1.7e9}}
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from weft.support.errors import MALFORMED, Location, UserError
+from weft.tune.database.connection import new_revision
+from weft.tune.database.rows import MAX_INTEGER, TRIAL_COLUMNS, WORKLOAD_COLUMNS, packed_extents, unpacked_extents
+from weft.tune.record import Outcome
+
+FORMAT: Final = "weft tuning database"
+FORMAT_VERSION: Final = 1
+MAX_QUOTED_CHARACTERS: Final = 80
+"""Most characters of a malformed line that its error repeats."""
+
+_VERDICT_COLUMNS: Final = ("model", "accepted", "reason", "created")
+_Entry = tuple[str, dict[str, Any]]
+_OPTIONAL: Final = ("trace", "seconds", "relative", "steady", "features", "seed")
+_TYPES: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("seconds", "relative", "steady", "created"), (int, float)),
+    **dict.fromkeys(("threads", "seed", "place"), int),
+    "accepted": bool,
+}
+"""Types of columns that are not text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """How many rows came into a database."""
+
+    workloads: int = 0
+    trials: int = 0
+    verdicts: int = 0
+
+
+def content(connection: sqlite3.Connection) -> Iterator[_Entry]:
+    """Everything in a database, in order: pairs of a kind (``kernel``, ``trial``, ``verdict``) and its columns."""
+    for kernel in connection.execute("SELECT * FROM workloads ORDER BY id"):
+        yield "kernel", {c: kernel[c] for c in WORKLOAD_COLUMNS}
+        for trial in connection.execute("SELECT * FROM trials WHERE workload = ? ORDER BY id", (kernel["id"],)):
+            yield "trial", {c: trial[c] for c in TRIAL_COLUMNS}
+            for row in connection.execute("SELECT * FROM verdicts WHERE trial = ? ORDER BY model", (trial["id"],)):
+                yield "verdict", {c: row[c] for c in _VERDICT_COLUMNS}
+
+
+def take(connection: sqlite3.Connection, entries: Iterable[_Entry]) -> Added:
+    """Add what is not there yet. Of two verdicts of a model on one trial, the later one stays."""
+    counts = {"kernel": 0, "trial": 0, "verdict": 0}
+    workload = trial = 0
+    for kind, values in entries:
+        if kind == "kernel":
+            workload, added = workload_number(connection, values)
+        elif kind == "trial":
+            trial, added = _trial_number(connection, {**values, "workload": workload})
+        else:
+            added = put_verdict(connection, {**values, "trial": trial})
+        counts[kind] += added
+    if counts["trial"] or counts["verdict"]:
+        new_revision(connection)
+    return Added(*counts.values())
+
+
+def workload_number(connection: sqlite3.Connection, values: Mapping[str, Any]) -> tuple[int, bool]:
+    """The number of a kernel, which is added if it is new, and whether it was."""
+    added = _insert(connection, "workloads", values)
+    key = values["structure"], values["target"]
+    (number,) = connection.execute("SELECT id FROM workloads WHERE structure = ? AND target = ?", key).fetchone()
+    return number, added
+
+
+def _trial_number(connection: sqlite3.Connection, values: Mapping[str, Any]) -> tuple[int, bool]:
+    added = _insert(connection, "trials", values)
+    (number,) = connection.execute("SELECT id FROM trials WHERE uid = ?", (values["uid"],)).fetchone()
+    return number, added
+
+
+def _insert(connection: sqlite3.Connection, table: str, values: Mapping[str, Any]) -> bool:
+    """Add a row unless its key is there; whether it was added."""
+    names = ", ".join(f":{c}" for c in values)
+    made = connection.execute(f"INSERT OR IGNORE INTO {table} ({', '.join(values)}) VALUES ({names})", values)
+    return made.rowcount > 0
+
+
+def put_verdict(connection: sqlite3.Connection, values: Mapping[str, Any]) -> bool:
+    """Note what a model says of a trial, unless a later verdict of it is there; whether that changed anything."""
+    made = connection.execute(
+        "INSERT INTO verdicts VALUES (:trial, :model, :accepted, :reason, :created) ON CONFLICT (trial, model) "
+        "DO UPDATE SET accepted = :accepted, reason = :reason, created = :created WHERE created < :created",
+        values,
+    )
+    return made.rowcount > 0
+
+
+# -- lines of JSON ----------------------------------------------------------------------------------------------------
+
+
+def to_lines(entries: Iterable[_Entry]) -> Iterator[str]:
+    """The lines that :func:`from_lines` reads, without their ends."""
+    yield json.dumps({FORMAT: FORMAT_VERSION})
+    for kind, values in entries:
+        shown = dict(values)
+        if kind == "kernel":
+            shown["extents"] = list(unpacked_extents(values["extents"]))
+        elif kind == "trial":
+            shown["samples"] = json.loads(values["samples"])
+            shown["features"] = values["features"] and base64.b64encode(values["features"]).decode()
+        else:
+            shown["accepted"] = bool(values["accepted"])
+        yield json.dumps({kind: shown}, allow_nan=False)
+
+
+def from_lines(lines: Iterable[str], name: str) -> Iterator[_Entry]:
+    """What the lines say. Raises UserError U010, with the number of the line in the file ``name``, for a line of
+    another form, and U011 for lines of another version."""
+    before = ""  # the kind of the entry before
+    number = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            if number == 1:
+                _check_head(json.loads(line), name)
+            elif line.strip():
+                before, values = _entry(line, before)
+                yield before, values
+        except MALFORMED as problem:
+            raise _malformed(name, number, line, problem) from problem
+    if not number:
+        raise UserError(f"'{name}' is empty: it has no line of JSON", code="U010")
+
+
+def _check_head(head: Any, name: str) -> None:
+    version = head[FORMAT]
+    if version != FORMAT_VERSION:
+        raise UserError(
+            f"'{name}' has format {version}, this version of Weft reads format {FORMAT_VERSION}",
+            code="U011",
+            hint="export it with this version of Weft",
+        )
+
+
+def _entry(line: str, before: str) -> _Entry:
+    """One line; ``before`` is the kind of the line before it. Raises one of MALFORMED."""
+    ((kind, values),) = json.loads(line, parse_constant=_no_number).items()
+    if kind == "kernel":
+        made = _columns(values, WORKLOAD_COLUMNS)
+        made["extents"] = packed_extents([_number(e) for e in values["extents"]])
+    elif kind == "trial":
+        if not before:
+            raise ValueError("a trial before the first kernel")
+        made = _trial(values)
+    elif kind == "verdict":
+        if before not in ("trial", "verdict"):
+            raise ValueError("a verdict that follows no trial")
+        made = _columns(values, _VERDICT_COLUMNS)
+    else:
+        raise ValueError(f"'{kind}' is none of kernel, trial and verdict")
+    return kind, made
+
+
+def _trial(values: Mapping[str, Any]) -> dict[str, Any]:
+    made = _columns(values, TRIAL_COLUMNS)
+    ok = Outcome(made["outcome"]) is Outcome.OK
+    if ok and not all(isinstance(made[c], (int, float)) and made[c] > 0 for c in ("seconds", "steady")):
+        raise ValueError("a trial that ended well needs 'seconds' and 'steady', above 0")
+    if made["threads"] < 1:
+        raise ValueError("'threads' must be at least 1")
+    made["samples"] = json.dumps([_number(s) for s in values["samples"]])
+    if made["features"] is not None:
+        made["features"] = base64.b64decode(made["features"], validate=True)
+        if len(made["features"]) % 4:
+            raise ValueError("the features are no row of float32")
+    return made
+
+
+def _columns(values: Any, names: Iterable[str]) -> dict[str, Any]:
+    """The columns of a row, each of its type. Raises ValueError where one is missing or of another type."""
+    made = {}
+    for name in names:
+        if name not in values:
+            raise ValueError(f"'{name}' is missing")
+        value: Any = values[name]
+        made[name] = value
+        if name in ("samples", "extents") or (value is None and name in _OPTIONAL):
+            continue
+        kind = _TYPES.get(name, str)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"'{name}' is {value!r}")
+        if isinstance(value, str):
+            value.encode()  # half of a character has no form in UTF-8
+        elif abs(value) > MAX_INTEGER or not math.isfinite(value):
+            raise ValueError(f"'{name}' is out of range")
+    return made
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is no number")
+    return float(value)
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _malformed(name: str, number: int, line: str, problem: BaseException) -> UserError:
+    text = line.rstrip("\n")
+    shown = text if len(text) <= MAX_QUOTED_CHARACTERS else f"{text[:MAX_QUOTED_CHARACTERS]}…"
+    reason = f"there is no {problem}" if isinstance(problem, KeyError) else str(problem)
+    return UserError(
+        f"line {number} of '{name}' is malformed: {reason}",
+        code="U010",
+        place=Location(file=name, line=number, text=shown, length=len(shown)),
+        hint="nothing was imported",
+    )

@@ -1,0 +1,230 @@
+"""What a tuning database stores, as values: kernels, their trials, and what became of trials in models."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.ir.structural import structural_hash
+from weft.kernels.task import KernelTask
+from weft.schedule.trace import Trace
+from weft.support.errors import MALFORMED, ScheduleError, UserError
+from weft.target import Target
+from weft.tir.nodes import Program
+from weft.tune.database.similarity import log_extents, signature
+from weft.tune.record import Outcome, Record
+
+TRIAL_COLUMNS: Final = (
+    *("uid", "trace", "outcome", "seconds", "samples", "relative", "threads", "sketch", "message", "steady"),
+    *("features", "created", "seed", "run", "place"),
+)
+"""The columns of a trial that go with it to another database."""
+WORKLOAD_COLUMNS: Final = ("structure", "target", "name", "text", "signature", "extents")
+MAX_INTEGER: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKernel:
+    """A kernel of a database. ``structure`` (a hash of the program without its name) and ``target`` identify it.
+
+    ``name`` is for people; ``text`` is that of its task without a schedule. ``signature`` and ``extents`` say which
+    kernels are alike (:mod:`weft.tune.database.similarity`).
+    """
+
+    structure: str
+    target: str
+    name: str
+    text: str
+    signature: str
+    extents: tuple[float, ...]
+
+    def task(self, target_of: Callable[[str], Target] | None = None) -> KernelTask:
+        """The kernel's task, with the default schedule. ``target_of`` reads the target of a plugin. Raises ParseError
+        or TargetError where this version of Weft cannot read the text."""
+        return KernelTask.from_text(self.text, self.name, target_of)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVerdict:
+    """What became of a trial in ``model``: ``accepted``, or refused because it was slower there than it was alone.
+    ``created`` is in seconds since 1970."""
+
+    model: str
+    accepted: bool
+    reason: str
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrial:
+    """A trial of a database: the fields of a :class:`~weft.tune.record.Record`, and who made it when.
+
+    ``number`` is its place in this database, ``uid`` its name in all databases. ``trace_text`` is the JSON of the
+    schedule, None for the default one. ``steady`` is the time in seconds without the drift of the machine during its
+    run: the relative time times the steady time of the best before it, or else ``seconds``. ``features`` is a row of
+    float32. ``created`` is in seconds since 1970; ``place`` counts the trials of the kernel in one run.
+    """
+
+    number: int
+    uid: str
+    trace_text: str | None
+    outcome: Outcome
+    seconds: float | None
+    samples: tuple[float, ...]
+    relative: float | None
+    threads: int
+    sketch: str
+    message: str
+    steady: float | None
+    features: NDArray[np.float32] | None = field(compare=False)
+    created: float
+    seed: int | None
+    run: str
+    place: int
+    verdicts: tuple[ModelVerdict, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the time counts."""
+        return self.outcome is Outcome.OK
+
+    @property
+    def trace(self) -> Trace | None:
+        """The schedule, None for the default one. Raises ScheduleError S006 for one that another version of Weft
+        wrote."""
+        return None if self.trace_text is None else Trace.from_json(self.trace_text)
+
+    @property
+    def record(self) -> Record:
+        """The trial as the tuner had it. Raises ScheduleError S006 as :attr:`trace` does."""
+        times = self.seconds, self.samples, self.relative
+        return Record(self.trace, self.outcome, *times, self.threads, self.sketch, self.message)
+
+
+def structure_of(program: Program) -> str:
+    """The hash of a program that identifies its kernel: independent of its name, its schedule and the compiler."""
+    return structural_hash(replace(program, name=""))
+
+
+def kernel_of(task: KernelTask) -> StoredKernel:
+    """What is stored of a task. Raises UserError U009 for a program without a text."""
+    try:
+        text = replace(task, trace=None, intrinsics=()).to_text()
+    except ScheduleError as error:  # an annotation of a type that has no text
+        raise UserError(f"kernel '{task.program.name}' cannot be stored: {error.message}", code="U009") from error
+    name, target = task.program.name, str(task.target)
+    return StoredKernel(
+        structure_of(task.program), target, name, text, signature(task.program), log_extents(task.program)
+    )
+
+
+def row_of(
+    record: Record, best: float | None, features: Any, uid: str, created: float, seed: int | None, run: str, place: int
+) -> dict[str, Any]:
+    """The columns of a record; ``best`` is the steady time of the best before it in its run. Raises UserError U009 for
+    values that are no result of a measurement."""
+    _check(record, seed)
+    steady = None
+    if record.ok:
+        steady = record.seconds if best is None or record.relative is None else best * record.relative
+    return {
+        "uid": uid,
+        "trace": None if record.trace is None else record.trace.to_json(),
+        "outcome": record.outcome.value,
+        "seconds": None if record.seconds is None else float(record.seconds),
+        "samples": json.dumps([float(t) for t in record.samples]),
+        "relative": None if record.relative is None else float(record.relative),
+        "threads": int(record.threads),
+        "sketch": plain(record.sketch),
+        "message": plain(record.message),
+        "steady": None if steady is None else float(steady),
+        "features": None if features is None else _packed(features),
+        "created": created,
+        "seed": seed,
+        "run": plain(run),
+        "place": place,
+    }
+
+
+def trial_of(row: sqlite3.Row, verdicts: Sequence[ModelVerdict] = ()) -> StoredTrial:
+    """The trial of a row with :data:`TRIAL_COLUMNS` and ``id``. Raises UserError U004 for one that is damaged."""
+    try:
+        return StoredTrial(
+            row["id"],
+            row["uid"],
+            row["trace"],
+            Outcome(row["outcome"]),
+            row["seconds"],
+            tuple(map(float, json.loads(row["samples"]))),
+            row["relative"],
+            row["threads"],
+            row["sketch"],
+            row["message"],
+            row["steady"],
+            None if row["features"] is None else np.frombuffer(row["features"], "<f4"),
+            row["created"],
+            row["seed"],
+            row["run"],
+            row["place"],
+            tuple(verdicts),
+        )
+    except MALFORMED as error:
+        raise UserError(f"trial {row['id']} of the tuning database is damaged: {error}", code="U004") from error
+
+
+def stored_kernel_of(row: sqlite3.Row) -> StoredKernel:
+    """The kernel of a row with :data:`WORKLOAD_COLUMNS`. Raises UserError U004 for one that is damaged."""
+    try:
+        columns = {c: row[c] for c in WORKLOAD_COLUMNS}
+        return StoredKernel(**{**columns, "extents": unpacked_extents(row["extents"])})
+    except MALFORMED as error:
+        raise UserError(f"kernel '{row['name']}' of the tuning database is damaged: {error}", code="U004") from error
+
+
+def packed_extents(extents: Sequence[float]) -> bytes:
+    """The logarithms of extents as float64, the least significant byte first."""
+    return struct.pack(f"<{len(extents)}d", *extents)
+
+
+def unpacked_extents(packed: bytes) -> tuple[float, ...]:
+    """What :func:`packed_extents` packed. Raises ValueError for other bytes."""
+    if len(packed) % 8:
+        raise ValueError("the extents are incomplete")
+    return struct.unpack(f"<{len(packed) // 8}d", packed)
+
+
+def plain(text: str) -> str:
+    """``text`` with what UTF-8 cannot hold (bytes of file names, the output of a process) as escape sequences."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _packed(features: Any) -> bytes:
+    try:
+        made = np.asarray(features, "<f4").ravel()
+    except (TypeError, ValueError) as error:
+        raise UserError(f"features must be numbers: {error}", code="U009") from error
+    return made.tobytes()
+
+
+def _check(record: Record, seed: int | None) -> None:
+    """Refuse records from which no best could be chosen."""
+    times = [*record.samples, *(t for t in (record.seconds, record.relative) if t is not None)]
+    wrong = next((t for t in times if not (math.isfinite(t) and t >= 0)), None)
+    if wrong is not None:
+        raise UserError(f"a trial cannot take {wrong} s, nor be so many times as slow", code="U009")
+    if record.ok and not (record.seconds and record.relative != 0):
+        raise UserError(
+            "a trial with the outcome 'ok' needs times above 0", code="U009", hint="seconds is the median of one call"
+        )
+    if record.threads < 1:
+        raise UserError(f"a trial cannot run on {record.threads} threads", code="U009")
+    if seed is not None and abs(seed) > MAX_INTEGER:
+        raise UserError(f"the seed {seed} has more than 63 bits", code="U009")
