@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from weft.api.tuning import DATABASE, Schedules
 from weft.graph.dims import given_sizes
 from weft.graph.nodes import Module
 from weft.graph.passes.infer import BindSizes
@@ -40,6 +41,7 @@ from weft.support.progress import progress as progress_bar
 from weft.target import Target
 
 if TYPE_CHECKING:
+    from weft.tune.database import Database
     from weft.view.dump import Dump
 
 Sizes = Mapping[str, "int | Sequence[int]"]
@@ -61,6 +63,7 @@ _FORMS = {
     "schedules": optional(
         Form("a source of schedules with a method 'find'", lambda v: callable(getattr(v, "find", None)))
     ),
+    "tuning_db": optional(DATABASE),
     "cache": FLAG,
     "progress": FLAG,
     "specialize": optional(MAPPING),
@@ -148,6 +151,7 @@ def compile(
     options: Options | None = None,
     precision: str | None = None,
     schedules: ScheduleSource | None = None,
+    tuning_db: Database | str | os.PathLike[str] | None = None,
     cache: bool = True,
     progress: bool = False,
     specialize: Hot | None = None,
@@ -165,13 +169,18 @@ def compile(
     ``plugins`` extend the compiler (see :class:`weft.Plugin`) in addition to those of installed packages;
     ``WEFT_PLUGINS=0`` disables the installed ones.
 
+    ``tuning_db`` is a tuning database (a path, or a :class:`weft.tune.database.Database`): kernels have the schedules
+    that were measured to be faster than those of the default rules. Without it, ``WEFT_TUNING_DB`` may name one.
+    ``schedules`` is a source of schedules of one's own (:class:`weft.pipeline.ScheduleSource`) instead of a database.
+
     A model with open sizes runs for all values of them. ``specialize={"batch": [1, 8]}`` also compiles separate code
     for each combination of these sizes (constants are shared, and the sizes of a run decide which code runs).
     ``specialize_after=n`` does so for sizes with which the model has run ``n`` times.
 
     Raises ModelError for models that are not supported or cannot be specialized (M022), TargetError for unknown
-    targets, InputError I022 for an unknown precision, UserError T020 for open sizes that the model does not have, and
-    InputError I029 for arguments of a wrong type.
+    targets, InputError I022 for an unknown precision, UserError T020 for open sizes that the model does not have,
+    InputError I029 for arguments of a wrong type, U020 for ``schedules`` and ``tuning_db`` together, and I021, U002,
+    U003 and U004 for a ``tuning_db`` that cannot be read.
     """
     made, _ = compile_with_report(
         model,
@@ -182,6 +191,7 @@ def compile(
         options=options,
         precision=precision,
         schedules=schedules,
+        tuning_db=tuning_db,
         cache=cache,
         progress=progress,
         specialize=specialize,
@@ -202,6 +212,7 @@ def compile_with_report(
     options: Options | None = None,
     precision: str | None = None,
     schedules: ScheduleSource | None = None,
+    tuning_db: Database | str | os.PathLike[str] | None = None,
     cache: bool = True,
     progress: bool = False,
     specialize: Hot | None = None,
@@ -213,8 +224,8 @@ def compile_with_report(
         for kind in plugin.devices:  # known to the process: tensors on a device outlive this call, and name its kind
             register_device(kind.kind, kind.open)
     artifact, report, build = _compiled(
-        model, target, shapes, also, options, precision, schedules, cache, progress, specialize, plugins,
-        keep_module=specialize_after is not None,
+        model, target, shapes, also, options, precision, Schedules(schedules, tuning_db, threads), cache, progress,
+        specialize, plugins, keep_module=specialize_after is not None,
     )  # fmt: skip
     if specialize_after is not None:
         return SpecializingExecutable(artifact, threads, specialize_after, build), report
@@ -231,15 +242,15 @@ def compile_artifact(
     options: Options | None = None,
     precision: str | None = None,
     schedules: ScheduleSource | None = None,
+    tuning_db: Database | str | os.PathLike[str] | None = None,
     cache: bool = True,
     progress: bool = False,
     specialize: Hot | None = None,
     plugins: Sequence[Plugin] = (),
 ) -> Artifact:
     """The artifact that :func:`compile` would load, not loaded: to save code for another machine to a file."""
-    return _compiled(model, target, shapes, also, options, precision, schedules, cache, progress, specialize, plugins)[
-        0
-    ]
+    source = Schedules(schedules, tuning_db)
+    return _compiled(model, target, shapes, also, options, precision, source, cache, progress, specialize, plugins)[0]
 
 
 @checked("I029", InputError, **_FORMS)
@@ -297,7 +308,7 @@ def _compiled(
     also: str | Target | Sequence[str | Target],
     options: Options | None,
     precision: str | None,
-    schedules: ScheduleSource | None,
+    schedules: Schedules,
     cache: bool,
     progress: bool,
     specialize: Hot | None,
@@ -312,7 +323,7 @@ def _compiled(
     options = options if precision is None else replace(options, precision=precision)
     kernels = KernelCache(kernel_disk_cache() if cache and registry.keeps_kernels else None)
     bar_shown = progress_bar("reading the model", show=None if progress else False)
-    with bar_shown as bar, seldom_collected(), kept_interrupts():
+    with schedules.opened() as source, bar_shown as bar, seldom_collected(), kept_interrupts():
         module = _load(model, shapes, None, registry, options.seed, mapped=not keep_module)
         keep = KeepGraphs()
         with dumping(module) as dump:
@@ -320,7 +331,7 @@ def _compiled(
                 module,
                 targets,
                 options=options,
-                schedules=schedules,
+                schedules=source,
                 cache=kernels,
                 instruments=[*graph_instruments(), keep, *([dump] if dump else [])],
                 progress=bar,
@@ -336,7 +347,11 @@ def _compiled(
 
     def build(sizes: Mapping[str, int]) -> Artifact:
         fixed = BindSizes(tuple(sizes.items())).run(module)
-        return compile_module(fixed, targets, options=options, schedules=schedules, cache=kernels, registry=registry)[0]
+        with schedules.opened() as source:
+            made, _ = compile_module(
+                fixed, targets, options=options, schedules=source, cache=kernels, registry=registry
+            )
+        return made
 
     if specialize:
         artifact = specialized(artifact, specialize, build)

@@ -42,6 +42,7 @@ def _weft(request: dict[str, Any], inputs: Inputs) -> tuple[str, Run]:
         threads=request["threads"],
         shapes=shapes,
         options=Options(precision=request.get("precision", "f32"), winograd=request.get("winograd", True)),
+        tuning_db=request.get("tuning_db"),
     )
     return VERSION, lambda: list(exe.run(inputs).values())
 

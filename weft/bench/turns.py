@@ -135,6 +135,7 @@ def measure(
     winograd: bool | int = True,
     inputs: dict[str, Array],
     torch: str | None = None,
+    tuning_db: str | None = None,
 ) -> tuple[list[Record], dict[str, str]]:
     """Records of Weft and its peers, and the reasons why peers are missing.
 
@@ -142,7 +143,7 @@ def measure(
     alike. A turn has at least ``runs / rounds`` runs and takes at least MIN_TURN_MS and at most MAX_TURN_SECONDS; a
     pause precedes it. A peer that fails is left out and its reason is returned. A peer that takes MAX_TIMES_OURS times
     as long as Weft has one turn. ``torch`` (``FILE.py:FUNCTION[,WORD…]``) makes the module that the model was exported
-    from.
+    from. Weft uses the schedules of the tuning database ``tuning_db``.
 
     Raises UserError if Weft itself fails.
     """
@@ -151,7 +152,9 @@ def measure(
         save_arrays(folder / "inputs.npz", inputs)
         request = folder / "request.json"
         about = {"model": model, "threads": threads, "target": target, "precision": precision, "winograd": winograd}
-        request.write_text(json.dumps({**about, "torch": torch, "inputs": str(folder / "inputs.npz")}))
+        request.write_text(
+            json.dumps({**about, "torch": torch, "tuning_db": tuning_db, "inputs": str(folder / "inputs.npz")})
+        )
         engines: list[Engine] = []
         try:
             for name in ["weft", *peers]:  # one after the other, so that no engine compiles while another warms up

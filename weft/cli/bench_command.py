@@ -21,6 +21,7 @@ from weft.cli.common import (
     shape_option,
     table,
     target_option,
+    tuning_option,
     winograd_option,
     write_file,
 )
@@ -53,6 +54,7 @@ from weft.support.words import did_you_mean, milliseconds
 @click.option("--json", "json_path", default=None, help="Write the records to this file.")
 @precision_option
 @winograd_option
+@tuning_option
 @target_option
 @shape_option
 def command(
@@ -66,6 +68,7 @@ def command(
     json_path: str | None,
     precision: str,
     winograd: bool | int,
+    tuning_db: str | None,
     target: str,
     shapes: tuple[str, ...],
 ) -> None:
@@ -80,6 +83,8 @@ def command(
     """
     if json_path:
         check_writable(json_path)
+    if tuning_db is not None:
+        existing_file(tuning_db, "tuning database")
     import weft
     from weft.measure.peaks import measure_peaks
     from weft.measure.roofline import roofline
@@ -109,12 +114,13 @@ def command(
                 winograd=winograd,
                 inputs=inputs,
                 torch=torch_module,
+                tuning_db=tuning_db,
             )
         except UserError as error:
             raise _with_open_sizes(error, specs, shapes, files) from error
         _show(found, missing, threads)
         if profile:
-            exe = weft.compile(module, target=target, threads=threads, options=options)
+            exe = weft.compile(module, target=target, threads=threads, options=options, tuning_db=tuning_db)
             click.echo(roofline(exe, inputs, peaks=measure_peaks(threads), runs=runs))
         records += found
     if json_path:

@@ -85,6 +85,15 @@ def jobs_option(f: F) -> F:
     )(f)
 
 
+def tuning_option(f: F) -> F:
+    return click.option(
+        "--tuning-db",
+        default=None,
+        metavar="FILE",
+        help="Use the schedules of this tuning database; see 'weft db'. [default: WEFT_TUNING_DB, or none]",
+    )(f)
+
+
 def shape_option(f: F) -> F:
     return click.option(
         "--shape",
@@ -150,19 +159,26 @@ def load_artifact(path: str, verify: bool = False) -> Any:
     return Artifact.load(existing_file(path), verify=verify)
 
 
-def executable(path: str, target: str, threads: int | None, shapes: Sequence[str], **options: Any) -> Any:
+def executable(
+    path: str,
+    target: str,
+    threads: int | None,
+    shapes: Sequence[str],
+    tuning_db: str | None = None,
+    **options: Any,
+) -> Any:
     """The executable of a model file (compiled now, with progress) or of an artifact.
 
     ``shapes`` fixes sizes of a model; the open sizes of an artifact follow from its inputs. ``options`` are fields of
-    ``weft.Options``; an artifact has those that it was compiled with.
+    ``weft.Options``; an artifact has those, and the schedules, that it was compiled with.
     """
     import weft
 
     chosen = weft.Options(**options)
     if is_artifact(path):
-        if target != "cpu" or chosen != weft.Options():
+        if target != "cpu" or chosen != weft.Options() or tuning_db is not None:
             raise UserError(
-                f"'{path}' is already compiled: {_and('target', *map(_flag, options))} have no effect",
+                f"'{path}' is already compiled: {_and('target', *map(_flag, options), 'tuning-db')} have no effect",
                 code="I020",
                 hint="pass them to weft compile",
             )
@@ -170,7 +186,9 @@ def executable(path: str, target: str, threads: int | None, shapes: Sequence[str
         _check_names(path, loaded.inputs, parse_shapes(shapes))
         return loaded
     fixed = parse_shapes(shapes)
-    return weft.compile(path, target=target, threads=threads, shapes=fixed, options=chosen, progress=True)
+    return weft.compile(
+        path, target=target, threads=threads, shapes=fixed, options=chosen, tuning_db=tuning_db, progress=True
+    )
 
 
 def _check_names(path: str, specs: Sequence[Any], given: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ from weft.cli.common import (
     random_seed_option,
     shape_option,
     target_option,
+    tuning_option,
     winograd_option,
     write_file,
 )
@@ -39,6 +40,7 @@ from weft.support.words import counted
 @precision_option
 @winograd_option
 @random_seed_option
+@tuning_option
 @jobs_option
 @click.option(
     "--specialize",
@@ -62,6 +64,7 @@ def command(
     precision: str,
     winograd: bool | int,
     random_seed: int | str,
+    tuning_db: str | None,
     jobs: int | None,
     specialize: tuple[str, ...],
     sources: str | None,
@@ -74,6 +77,7 @@ def command(
     weft compile bert.onnx -o bert.weft --shape batch=1
     weft compile resnet.onnx --target x86-64-v4 --also x86-64-v3
     weft compile resnet.onnx --precision bf16
+    weft compile resnet.onnx --tuning-db resnet.db
     weft compile bert.onnx --specialize batch=1,8 --specialize sequence=128
     weft compile resnet.onnx --target c --sources resnet-c
     """
@@ -82,8 +86,8 @@ def command(
 
     options = weft.Options(precision=precision, winograd=winograd, seed=random_seed, jobs=jobs)
     if sources is not None:
-        if output or also or specialize:
-            raise click.UsageError("--sources goes with neither -o, --also nor --specialize")
+        if output or also or specialize or tuning_db:
+            raise click.UsageError("--sources goes with neither -o, --also, --specialize nor --tuning-db")
         _write_sources(model, sources, target, shapes, options, not no_cache)
         return
 
@@ -100,6 +104,7 @@ def command(
         shapes=parse_shapes(shapes),
         options=options,
         specialize=parse_shapes(specialize, "--specialize"),
+        tuning_db=tuning_db,
         cache=not no_cache,
         progress=True,
     )

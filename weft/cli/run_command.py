@@ -21,6 +21,7 @@ from weft.cli.common import (
     table,
     target_option,
     threads_option,
+    tuning_option,
     winograd_option,
     write_file,
 )
@@ -65,6 +66,7 @@ MAX_LABELS = 10_000_000
 @precision_option
 @winograd_option
 @random_seed_option
+@tuning_option
 @target_option
 @threads_option
 @shape_option
@@ -80,6 +82,7 @@ def command(
     precision: str,
     winograd: bool | int,
     random_seed: int | str,
+    tuning_db: str | None,
     target: str,
     threads: int | None,
     shapes: tuple[str, ...],
@@ -96,7 +99,7 @@ def command(
     if output:
         _check_output(output)
     chosen = {"precision": precision, "winograd": winograd, "seed": random_seed}
-    exe = executable(model, target, threads, shapes, **chosen)
+    exe = executable(model, target, threads, shapes, tuning_db, **chosen)
     given = read_inputs(files, exe.inputs, pixels)
     others = [spec for spec in exe.inputs if spec.name not in given]
     inputs = {**random_inputs(others, seed, input_shapes(others, shapes)), **given}

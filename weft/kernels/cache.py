@@ -52,9 +52,14 @@ class GroupAddress:
 
 
 def group_address(
-    group: Function, target: Target, operators: Mapping[str, Operator], backend: Backend | None = None
+    group: Function,
+    target: Target,
+    operators: Mapping[str, Operator],
+    backend: Backend | None = None,
+    schedules: str | None = None,
 ) -> GroupAddress | None:
-    """The address of a fused group whose kernel follows the default rules.
+    """The address of a fused group whose kernel follows the default rules, or has the schedule that a source of
+    schedules with the version ``schedules`` gives.
 
     None where the group calls an operator that is not one of ``operators``: only those are part of the compiler's
     source, so only their names say what they compute.
@@ -63,7 +68,8 @@ def group_address(
     if any(not isinstance(c.target, Operator) or operators.get(c.target.name) is not c.target for c in calls):
         return None
     digest = hashlib.blake2b(digest_size=20)
-    for part in ("group", structural_hash(group), str(target), *tools(target, backend or backend_of(target))):
+    source = () if schedules is None else ("schedules", schedules)
+    for part in ("group", structural_hash(group), str(target), *tools(target, backend or backend_of(target)), *source):
         digest.update(part.encode())
         digest.update(b"\0")
     return GroupAddress(digest.hexdigest(), tuple(dict.fromkeys(_symbols(group, calls))))

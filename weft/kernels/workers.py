@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Self
 
 from weft.kernels.machine_code import MachineCode, machine_code
@@ -77,17 +77,26 @@ class Workers:
             self._outstanding += 1
             self._changed.notify()
 
-    def results(self) -> Iterator[tuple[KernelTask, MachineCode]]:
-        """All submitted tasks, each when it is finished. Raises the errors of building."""
+    def results(
+        self, failed: Callable[[KernelTask, WeftError], None] | None = None
+    ) -> Iterator[tuple[KernelTask, MachineCode]]:
+        """All submitted tasks, each when it is finished. ``failed`` gets the tasks that cannot be built, which are left
+        out unless it raises; without it, the errors of building are raised."""
         while self._outstanding:
             try:
                 task, made = self._finished.get_nowait()
             except queue.Empty:
                 found = self._take()
                 task, made = (found, None) if found is not None else self._finished.get()
-            made = machine_code(task) if made is None else made
             self._outstanding -= 1
-            yield task, made
+            try:
+                made = machine_code(task) if made is None else made
+            except WeftError as error:
+                if failed is None:
+                    raise
+                failed(task, error)
+            else:
+                yield task, made
 
     def _take(self) -> KernelTask | None:
         with self._changed:

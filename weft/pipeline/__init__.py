@@ -10,10 +10,11 @@ tir → scheduled tir → kernel → machine code.
 from weft.backends.protocol import StageText
 from weft.kernels.stages import task_stages
 from weft.pipeline.graph import graph_passes, optimize
-from weft.pipeline.kernels import Observer, ScheduleSource, build_kernels, unscheduled
+from weft.pipeline.kernels import Observer, build_kernels, unscheduled
 from weft.pipeline.options import PRECISIONS, Options
 from weft.pipeline.program import compile_module, operators_in
 from weft.pipeline.report import Report
+from weft.pipeline.schedules import ScheduleSource
 from weft.pipeline.stages import kernel_stages
 
 __all__ = [

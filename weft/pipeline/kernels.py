@@ -16,24 +16,14 @@ from weft.lowering.graph_to_te import group_to_te
 from weft.lowering.group_to_tir import group_to_tir
 from weft.lowering.sizes import size_expr
 from weft.ops.catalogue import OPERATORS
+from weft.pipeline.schedules import Asked, ScheduleSource
 from weft.pipeline.stages import kernel_stages
-from weft.schedule.trace import Trace
-from weft.support.errors import ScheduleError, UserError
+from weft.support.errors import UserError
 from weft.support.progress import Reporter
 from weft.target import Target
 from weft.tensor_expr.analysis import Work, work
 from weft.tir.foreign import called_in_process
 from weft.tir.nodes import Program
-
-
-class ScheduleSource(Protocol):
-    """Where schedules come from besides the default rules: a tuner's database implements it."""
-
-    def find(self, task: KernelTask) -> Trace | None:
-        """The best known schedule of ``task`` (which itself has the default schedule), or None.
-
-        Stored measurements are found by ``task.identity``.
-        """
 
 
 class Observer(Protocol):
@@ -46,7 +36,7 @@ class Observer(Protocol):
 def build_kernels(
     groups: Sequence[Function],
     target: Target,
-    schedules: ScheduleSource | None,
+    schedules: ScheduleSource | Asked | None,
     cache: KernelCache,
     progress: Reporter,
     observer: Observer | None = None,
@@ -60,9 +50,10 @@ def build_kernels(
     made: dict[Function, Kernel] = {}
     missing: dict[Hashable, tuple[Function, GroupAddress | None]] = {}
     later: list[tuple[Function, GroupAddress]] = []  # structurally equal to a group already queued
-    plain = schedules is None and observer is None
+    asked = schedules if isinstance(schedules, Asked) else Asked(schedules)
+    plain = asked.is_versioned and observer is None
     for group in groups:
-        address = group_address(group, target, OPERATORS, backend) if plain else None
+        address = group_address(group, target, OPERATORS, backend, asked.version) if plain else None
         kernel = cache.at(address) if address is not None else None
         if kernel is not None:
             made[group] = kernel
@@ -76,12 +67,12 @@ def build_kernels(
         for group, address in missing.values():
             program, cost = unscheduled(group)
             progress.describe(program.name)
-            task = _asked(schedules, KernelTask(program, target, backend=backend))
+            task = asked.scheduled(KernelTask(program, target, backend=backend))
             _check_portable(task)
-            key = task.key
             if observer is not None:
+                task = asked.buildable(task)  # what is shown must be what is built
                 observer.kernel(task, group, kernel_stages(group, target, task.trace, backend))
-            user = _User(group, address, program, cost)
+            key, user = task.key, _User(group, address, program, cost)
             if key in users:
                 users[key].append(user)
             elif (kernel := cache.get(key, program.sizes)) is not None:
@@ -89,21 +80,19 @@ def build_kernels(
             else:
                 users[key] = [user]
                 workers.submit(task)
-        for task, code in workers.results():
+        for task, code in workers.results(asked.refuse):
             for user in users[task.key]:
                 kernel = _kernel(code, user.program, user.cost)
                 if user is users[task.key][0]:
                     cache.put(task.key, kernel)
                 made[user.group] = _noted(cache, task.key, user, kernel, progress)
-    again = []  # equal in structure, but the kernel takes sizes that the group itself does not mention
-    for group, address in later:
-        kernel = cache.at(address)
-        if kernel is None:
-            again.append(group)
-        else:
-            made[group] = kernel
-    progress.advance(len(later) - len(again))
-    return {**made, **build_kernels(again, target, schedules, cache, progress, observer, 1, backend)} if again else made
+    known = {group: kernel for group, address in later if (kernel := cache.at(address)) is not None}
+    progress.advance(len(known))
+    made.update(known)
+    # Some are equal in structure, but the kernel takes sizes that the group itself does not mention. Those whose
+    # schedule was refused have the default one from now on.
+    again = [group for group in groups if group not in made]
+    return {**made, **build_kernels(again, target, asked, cache, progress, observer, jobs, backend)} if again else made
 
 
 KERNELS_FOR_A_WORKER = 4
@@ -120,20 +109,6 @@ def _check_portable(task: KernelTask) -> None:
                 code="A012",
                 hint="give the function as source: te.extern_function(name, c=…, llvm=…)",
             )
-
-
-def _asked(schedules: ScheduleSource | None, task: KernelTask) -> KernelTask:
-    """``task`` with the schedule that ``schedules`` has for it, if any. Raises ScheduleError if that is not a trace."""
-    trace = schedules.find(task) if schedules is not None else None
-    if trace is None:
-        return task
-    if not isinstance(trace, Trace):
-        raise ScheduleError(
-            f"schedules= gave {type(trace).__name__} for '{task.program.name}', which is not a trace",
-            code="S006",
-            hint="find(task) returns a Trace (as Schedule.trace has it, or Trace.from_json reads it), or None",
-        )
-    return task.with_trace(trace, task.maker.intrinsics)
 
 
 @dataclass(frozen=True, slots=True)

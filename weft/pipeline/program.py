@@ -19,10 +19,11 @@ from weft.lowering.graph_to_te import fusion_kind
 from weft.lowering.sizes import expression
 from weft.ops.rules.winograd import tiles_of
 from weft.pipeline.graph import optimize
-from weft.pipeline.kernels import Observer, ScheduleSource, build_kernels
+from weft.pipeline.kernels import Observer, build_kernels
 from weft.pipeline.offload import hosts_of, offloaded
 from weft.pipeline.options import Options
 from weft.pipeline.report import Report
+from weft.pipeline.schedules import ScheduleSource
 from weft.plugins.registry import STOCK, Registry
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import ExecutableProgram

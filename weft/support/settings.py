@@ -108,6 +108,9 @@ STRICT: Final[Setting[bool]] = Setting(
 )
 PROGRESS: Final[Setting[bool]] = Setting("WEFT_PROGRESS", _flag, lambda: True, "show progress on a terminal")
 PLUGINS: Final[Setting[bool]] = Setting("WEFT_PLUGINS", _flag, lambda: True, "use plugins of installed packages")
+TUNING_DB: Final[Setting[Path | None]] = Setting(
+    "WEFT_TUNING_DB", _path, _none, "tuning database whose schedules compilations use (a file that 'weft db' shows)"
+)
 
 SETTINGS: Final[tuple[Setting[Any], ...]] = (
     DUMP,
@@ -118,6 +121,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     STRICT,
     PROGRESS,
     PLUGINS,
+    TUNING_DB,
 )
 
 
@@ -147,6 +151,11 @@ def strict_rules() -> bool:
 def use_installed_plugins() -> bool:
     """Whether entry points of other packages are loaded."""
     return PLUGINS.get()
+
+
+def tuning_database() -> Path | None:
+    """The tuning database whose schedules compilations use, if any."""
+    return TUNING_DB.get()
 
 
 def show_progress() -> bool:

@@ -20,11 +20,16 @@ _FASTEST: Final = (
 )
 
 
+def thread_counts(connection: sqlite3.Connection, workload: int) -> list[int]:
+    """The numbers of threads with which some trial succeeded, in ascending order."""
+    query = "SELECT DISTINCT threads FROM trials WHERE workload = ? AND outcome = 'ok' ORDER BY threads"
+    return [row["threads"] for row in connection.execute(query, (workload,))]
+
+
 def thread_count(connection: sqlite3.Connection, workload: int, wanted: int | None) -> int | None:
     """The number of threads whose trials count: the one nearest to ``wanted`` (the lower of two), the largest if that
     is None. Only numbers for which some trial succeeded; None if there is none."""
-    rows = connection.execute("SELECT DISTINCT threads FROM trials WHERE workload = ? AND outcome = 'ok'", (workload,))
-    counts: list[int] = [row["threads"] for row in rows]
+    counts = thread_counts(connection, workload)
     if wanted is None or not counts:
         return max(counts, default=None)
     return min(counts, key=lambda n: (abs(n - wanted), n))

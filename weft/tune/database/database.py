@@ -168,11 +168,11 @@ class Database:
             row = choice.best(connection, number, count) if number and count else None
             return trial_at(connection, row)
 
-    def baseline(self, kernel: Kernel, threads: int | None = None) -> StoredTrial | None:
-        """The fastest trial of the default schedule; ``threads`` as in :meth:`find`."""
+    def baseline(self, kernel: Kernel, threads: int | None = None, run: str | None = None) -> StoredTrial | None:
+        """The fastest trial of the default schedule, of ``run`` if that has one; ``threads`` as in :meth:`find`."""
         with self._file.reading() as connection:
             number, count = counted(connection, kernel, threads)
-            row = choice.baseline(connection, number, count) if number and count else None
+            row = choice.baseline(connection, number, count, run) if number and count else None
             return trial_at(connection, row)
 
     def trials(self, kernel: Kernel) -> list[StoredTrial]:
@@ -183,11 +183,9 @@ class Database:
             return [trial_of(row, choice.verdicts(connection, row["id"])) for row in rows]
 
     def thread_counts(self, kernel: Kernel) -> list[int]:
-        """The numbers of threads with which the kernel was tried, in ascending order."""
+        """The numbers of threads with which some trial of the kernel succeeded, in ascending order."""
         with self._file.reading() as connection:
-            number = kernel_number(connection, kernel)
-            query = "SELECT DISTINCT threads FROM trials WHERE workload = ? ORDER BY threads"
-            return [row["threads"] for row in connection.execute(query, (number,))]
+            return choice.thread_counts(connection, kernel_number(connection, kernel))
 
     def workloads(self) -> list[StoredKernel]:
         """All kernels, in the order in which they came into the database."""

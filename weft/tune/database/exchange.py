@@ -143,6 +143,12 @@ def from_lines(lines: Iterable[str], name: str) -> Iterator[_Entry]:
         raise UserError(f"'{name}' is empty: it has no line of JSON", code="U010")
 
 
+def check_lines(lines: Iterable[str], name: str) -> None:
+    """Raise what :func:`from_lines` raises for malformed lines."""
+    for _ in from_lines(lines, name):
+        pass
+
+
 def _check_head(head: Any, name: str) -> None:
     version = head[FORMAT]
     if version != FORMAT_VERSION:

@@ -1,0 +1,235 @@
+"""``weft db``."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.common import check_writable, console, table, write_file
+from weft.support.errors import InputError, ScheduleError, UserError
+from weft.support.files import existing_file, replace_text
+from weft.support.words import counted, did_you_mean
+
+if TYPE_CHECKING:
+    from weft.tune.database import Added, Database, StoredKernel, StoredTrial
+
+
+@click.group("db")
+def command() -> None:
+    """Show, merge and prune databases of tuned schedules.
+
+    A tuning database is one file. It holds the schedules that were tried for kernels, and how long each took.
+    Compilations use the best one of each kernel, if it is faster than the default schedule.
+
+    \b
+    weft db show tuned.db                      kernels, their best times and speedups
+    weft db show tuned.db conv                 the trials of kernels with 'conv' in their name
+    weft compile resnet.onnx --tuning-db tuned.db
+    weft db merge all.db laptop.db server.db   collect what several machines measured
+    weft db prune all.db --keep 20 --failed    make the file smaller; no answer changes
+    weft db export all.db -o all.jsonl         as lines of JSON, to keep or to read with other programs
+    weft db import other.db all.jsonl
+
+    WEFT_TUNING_DB=tuned.db makes every compilation use the database. `weft db COMMAND --help` explains each command.
+    """
+
+
+@command.command()
+@click.argument("file")
+@click.argument("kernel", required=False)
+def show(file: str, kernel: str | None) -> None:
+    """Show the kernels in FILE, or the trials of those whose name contains KERNEL.
+
+    \b
+    weft db show tuned.db
+    weft db show tuned.db conv
+
+    The speedup is the time of the default schedule divided by that of the best one, both of one run of the tuner where
+    it measured both. The trials of a kernel are followed by the best schedule, as Python.
+    """
+    from weft.tune.database import Database
+
+    with Database(file) as database:
+        if kernel is None:
+            _show_kernels(database)
+        else:
+            for found in _named(database, kernel):
+                _show_trials(database, found)
+
+
+@command.command()
+@click.argument("output")
+@click.argument("inputs", nargs=-1, required=True)
+def merge(output: str, inputs: tuple[str, ...]) -> None:
+    """Add everything in the databases INPUTS to OUTPUT, which is made if there is none.
+
+    \b
+    weft db merge all.db laptop.db server.db
+
+    What OUTPUT has already is not added again.
+    """
+    from weft.tune.database import Database
+
+    for name in inputs:
+        Database(name).close()  # all can be read before anything is written
+    with Database(output, create=True) as database:
+        for name in inputs:
+            click.echo(f"{name}: {_added(database.merge(name))}")
+
+
+@command.command()
+@click.argument("file")
+@click.option(
+    "--keep", type=click.IntRange(0), default=None, metavar="N", help="Keep the N fastest trials of each kernel."
+)
+@click.option("--failed", is_flag=True, help="Remove the trials that did not succeed.")
+def prune(file: str, keep: int | None, failed: bool) -> None:
+    """Remove trials from FILE on which no answer depends.
+
+    \b
+    weft db prune tuned.db --failed
+    weft db prune tuned.db --keep 20 --failed
+
+    The best schedules, those they are compared with, and trials that a model accepted or refused stay.
+    """
+    from weft.tune.database import Database
+
+    if keep is None and not failed:
+        raise click.UsageError("say what to remove: --keep N, --failed or both")
+    with Database(file) as database:
+        click.echo(f"removed {counted(database.prune(keep, failed), 'trial')}")
+
+
+@command.command("export")
+@click.argument("file")
+@click.option("-o", "--output", default=None, help="Where to write. [default: the standard output]")
+def export_lines(file: str, output: str | None) -> None:
+    """Write the content of FILE as lines of JSON.
+
+    \b
+    weft db export tuned.db -o tuned.jsonl
+    weft db export tuned.db | grep -c '"trial"'
+    """
+    from weft.tune.database import Database
+
+    with Database(file) as database:
+        lines = database.export_json()
+    text = "".join(f"{line}\n" for line in lines)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        check_writable(output)
+        write_file(output, lambda: replace_text(output, text))
+        click.echo(f"wrote {counted(len(lines), 'line')} to {output}")
+
+
+@command.command("import")
+@click.argument("file")
+@click.argument("lines")
+def import_lines(file: str, lines: str) -> None:
+    """Add what the file LINES says, which weft db export wrote, to FILE, which is made if there is none.
+
+    \b
+    weft db import tuned.db tuned.jsonl
+    ssh server weft db export tuned.db | weft db import tuned.db -
+
+    LINES may be - for the standard input. If a line is malformed, nothing is imported.
+    """
+    from weft.tune.database import Database, check_lines
+
+    found = _read(lines).splitlines()
+    check_lines(found, lines)  # before the database is made
+    with Database(file, create=True) as database:
+        click.echo(f"{lines}: {_added(database.import_json(found, lines))}")
+
+
+def _read(path: str) -> str:
+    """The text of a file, or of the standard input."""
+    try:
+        if path == "-":
+            return sys.stdin.buffer.read().decode()
+        return existing_file(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = getattr(problem, "strerror", None) or "it is not text in UTF-8"
+        raise InputError(f"'{path}' cannot be read: {reason}", code="I025") from problem
+
+
+def _show_kernels(database: Database) -> None:
+    rows = []
+    for kernel in database.workloads():
+        trials = Counter(t.threads for t in database.trials(kernel))
+        rows += [_kernel_row(database, kernel, threads, count) for threads, count in sorted(trials.items())]
+    columns = ["kernel", "target", "threads", "trials", "best", "baseline", "speedup"]
+    console().print(table(None, columns, rows, right=(2, 3, 4, 5, 6)))
+
+
+def _kernel_row(database: Database, kernel: StoredKernel, threads: int, count: int) -> list[str]:
+    best = baseline = None
+    if threads in database.thread_counts(kernel):
+        best = database.best(kernel, threads)
+        baseline = database.baseline(kernel, threads, best.run if best is not None else None)
+    speedup = "-"
+    if best is not None and baseline is not None and best.steady and baseline.steady:
+        speedup = f"{baseline.steady / best.steady:.2f}×"
+    return [kernel.name, _short(kernel.target), str(threads), str(count), _time(best), _time(baseline), speedup]
+
+
+def _show_trials(database: Database, kernel: StoredKernel) -> None:
+    screen = console()
+    rows = []
+    for t in database.trials(kernel):
+        schedule = "default" if t.trace_text is None else t.sketch or "-"
+        relative = "-" if t.relative is None else f"{t.relative:.3f}"
+        said = [f"{'accepted' if v.accepted else 'refused'} in {v.model}" for v in t.verdicts]
+        notes = "; ".join([*said, *t.message.splitlines()[:1]])
+        rows.append([str(t.number), t.run, schedule, str(t.outcome), str(t.threads), _time(t), relative, notes])
+    columns = ["trial", "run", "schedule", "outcome", "threads", "time", "relative", "notes"]
+    screen.print(table(f"{kernel.name}, {_short(kernel.target)}", columns, rows, right=(0, 4, 5, 6)))
+    for threads in database.thread_counts(kernel):
+        best = database.best(kernel, threads)
+        if best is not None:
+            screen.print(f"# the best with {counted(threads, 'thread')}: trial {best.number}\n{_python(best)}\n")
+
+
+def _python(trial: StoredTrial) -> str:
+    """The schedule of a trial as Python, or why there is none."""
+    try:
+        trace = trial.trace
+    except ScheduleError as error:
+        return f"# {error.message}"
+    return "# the default schedule" if trace is None else trace.to_python()
+
+
+def _named(database: Database, word: str) -> list[StoredKernel]:
+    """The kernels whose names contain ``word``. Raises UserError U012 if there are none."""
+    kernels = database.workloads()
+    found = [k for k in kernels if word in k.name]
+    if not found:
+        names = sorted({k.name for k in kernels})
+        hint = did_you_mean(word, names, f"'weft db show {database.path}' lists {counted(len(names), 'kernel')}")
+        raise UserError(f"no kernel in '{database.path}' has '{word}' in its name", code="U012", hint=hint)
+    return found
+
+
+def _short(target: str) -> str:
+    """The back end, the processor and the number of cores of a target's text."""
+    kind, *words = target.split()
+    given: dict[str, Any] = dict(w.lstrip("-").split("=", 1) for w in words if w.startswith("-") and "=" in w)
+    cores = given.get("num-cores", "")
+    shown = f", {counted(int(cores), 'core')}" if cores.isdigit() else ""
+    return f"{kind} {given.get('mcpu', '')}{shown}".strip()
+
+
+def _time(trial: StoredTrial | None) -> str:
+    """The time of a trial in microseconds."""
+    return "-" if trial is None or trial.seconds is None else f"{trial.seconds * 1e6:.4g} µs"
+
+
+def _added(added: Added) -> str:
+    if not (added.workloads or added.trials or added.verdicts):
+        return "nothing new"
+    parts = [counted(added.workloads, "kernel"), counted(added.trials, "trial"), counted(added.verdicts, "verdict")]
+    return f"added {', '.join(parts)}"
