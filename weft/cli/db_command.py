@@ -37,7 +37,7 @@ def command() -> None:
     """
 
 
-@command.command()
+@command.command(short_help="Show the kernels, or the trials of one.")
 @click.argument("file")
 @click.argument("kernel", required=False)
 def show(file: str, kernel: str | None) -> None:
@@ -60,7 +60,7 @@ def show(file: str, kernel: str | None) -> None:
                 _show_trials(database, found)
 
 
-@command.command()
+@command.command(short_help="Add databases to another one.")
 @click.argument("output")
 @click.argument("inputs", nargs=-1, required=True)
 def merge(output: str, inputs: tuple[str, ...]) -> None:
@@ -80,7 +80,7 @@ def merge(output: str, inputs: tuple[str, ...]) -> None:
             click.echo(f"{name}: {_added(database.merge(name))}")
 
 
-@command.command()
+@command.command(short_help="Remove trials that no answer depends on.")
 @click.argument("file")
 @click.option(
     "--keep", type=click.IntRange(0), default=None, metavar="N", help="Keep the N fastest trials of each kernel."
@@ -103,7 +103,7 @@ def prune(file: str, keep: int | None, failed: bool) -> None:
         click.echo(f"removed {counted(database.prune(keep, failed), 'trial')}")
 
 
-@command.command("export")
+@command.command("export", short_help="Write the content as lines of JSON.")
 @click.argument("file")
 @click.option("-o", "--output", default=None, help="Where to write. [default: the standard output]")
 def export_lines(file: str, output: str | None) -> None:
@@ -126,7 +126,7 @@ def export_lines(file: str, output: str | None) -> None:
         click.echo(f"wrote {counted(len(lines), 'line')} to {output}")
 
 
-@command.command("import")
+@command.command("import", short_help="Add what lines of JSON say.")
 @click.argument("file")
 @click.argument("lines")
 def import_lines(file: str, lines: str) -> None:
@@ -158,23 +158,26 @@ def _read(path: str) -> str:
 
 
 def _show_kernels(database: Database) -> None:
-    rows = []
-    for kernel in database.workloads():
+    kernels, rows = database.workloads(), []
+    short = _short_targets({k.target for k in kernels})
+    for kernel in kernels:
         trials = Counter(t.threads for t in database.trials(kernel))
-        rows += [_kernel_row(database, kernel, threads, count) for threads, count in sorted(trials.items())]
+        for threads, count in sorted(trials.items()):
+            shown = [kernel.name, short[kernel.target], str(threads), str(count)]
+            rows.append([*shown, *_comparison(database, kernel, threads)])
     columns = ["kernel", "target", "threads", "trials", "best", "baseline", "speedup"]
     console().print(table(None, columns, rows, right=(2, 3, 4, 5, 6)))
 
 
-def _kernel_row(database: Database, kernel: StoredKernel, threads: int, count: int) -> list[str]:
-    best = baseline = None
-    if threads in database.thread_counts(kernel):
-        best = database.best(kernel, threads)
-        baseline = database.baseline(kernel, threads, best.run if best is not None else None)
-    speedup = "-"
-    if best is not None and baseline is not None and best.steady and baseline.steady:
-        speedup = f"{baseline.steady / best.steady:.2f}×"
-    return [kernel.name, _short(kernel.target), str(threads), str(count), _time(best), _time(baseline), speedup]
+def _comparison(database: Database, kernel: StoredKernel, threads: int) -> list[str]:
+    """The time of the best trial, that of the default schedule, and the quotient."""
+    if threads not in database.thread_counts(kernel):
+        return ["-", "-", "-"]
+    best = database.best(kernel, threads)
+    baseline = database.baseline(kernel, threads, best.run if best is not None else None)
+    times = [t.steady if t is not None else None for t in (best, baseline)]
+    speedup = f"{times[1] / times[0]:.2f}×" if times[0] and times[1] else "-"
+    return [*map(_time, times), speedup]
 
 
 def _show_trials(database: Database, kernel: StoredKernel) -> None:
@@ -185,9 +188,9 @@ def _show_trials(database: Database, kernel: StoredKernel) -> None:
         relative = "-" if t.relative is None else f"{t.relative:.3f}"
         said = [f"{'accepted' if v.accepted else 'refused'} in {v.model}" for v in t.verdicts]
         notes = "; ".join([*said, *t.message.splitlines()[:1]])
-        rows.append([str(t.number), t.run, schedule, str(t.outcome), str(t.threads), _time(t), relative, notes])
+        rows.append([str(t.number), t.run, schedule, str(t.outcome), str(t.threads), _time(t.seconds), relative, notes])
     columns = ["trial", "run", "schedule", "outcome", "threads", "time", "relative", "notes"]
-    screen.print(table(f"{kernel.name}, {_short(kernel.target)}", columns, rows, right=(0, 4, 5, 6)))
+    screen.print(table(f"{kernel.name}, {_short(kernel.target, cores=True)}", columns, rows, right=(0, 4, 5, 6)))
     for threads in database.thread_counts(kernel):
         best = database.best(kernel, threads)
         if best is not None:
@@ -214,18 +217,24 @@ def _named(database: Database, word: str) -> list[StoredKernel]:
     return found
 
 
-def _short(target: str) -> str:
-    """The back end, the processor and the number of cores of a target's text."""
+def _short_targets(targets: set[str]) -> dict[str, str]:
+    """Short names of targets, with the number of cores where the names would be equal without it."""
+    times = Counter(_short(t) for t in targets)
+    return {t: _short(t, cores=times[_short(t)] > 1) for t in targets}
+
+
+def _short(target: str, cores: bool = False) -> str:
+    """The back end and the processor of a target's text, and the number of cores if asked for."""
     kind, *words = target.split()
     given: dict[str, Any] = dict(w.lstrip("-").split("=", 1) for w in words if w.startswith("-") and "=" in w)
-    cores = given.get("num-cores", "")
-    shown = f", {counted(int(cores), 'core')}" if cores.isdigit() else ""
+    count = given.get("num-cores", "")
+    shown = f", {counted(int(count), 'core')}" if cores and count.isdigit() else ""
     return f"{kind} {given.get('mcpu', '')}{shown}".strip()
 
 
-def _time(trial: StoredTrial | None) -> str:
-    """The time of a trial in microseconds."""
-    return "-" if trial is None or trial.seconds is None else f"{trial.seconds * 1e6:.4g} µs"
+def _time(seconds: float | None) -> str:
+    """A time in microseconds."""
+    return "-" if seconds is None else f"{seconds * 1e6:.4g} µs"
 
 
 def _added(added: Added) -> str:

@@ -58,7 +58,7 @@ class DatabaseFile:
     def __init__(self, path: str | os.PathLike[str], create: bool = False) -> None:
         self.path = Path(path)
         if not (create and _can_be_made(self.path)):
-            existing_file(self.path, "tuning database")
+            existing_file(path, "tuning database")
         self._create = create
         self._lock = threading.RLock()
         self._closed = False
@@ -120,8 +120,10 @@ class DatabaseFile:
                 found.row_factory = sqlite3.Row
                 found.execute("PRAGMA foreign_keys = ON")
                 if self._create:
-                    _prepare(found)
+                    _make_tables(found)
                 check_kind(found, self.path)
+                if self._create:
+                    _set_journal(found)
             except BaseException:  # whatever is wrong with it, the file is not kept open
                 found.close()
                 raise
@@ -216,17 +218,21 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(address, BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
+def _make_tables(connection: sqlite3.Connection) -> None:
     """Make the tables if the file is blank, as a process that was killed may have left it."""
-    if _is_blank(connection):
-        connection.execute("BEGIN IMMEDIATE")
-        if _is_blank(connection):  # no other process was faster
-            for statement in _SCHEMA:
-                connection.execute(statement)
-            new_revision(connection)
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("COMMIT")
+    if not _is_blank(connection):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    if _is_blank(connection):  # no other process was faster
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        new_revision(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute("COMMIT")
+
+
+def _set_journal(connection: sqlite3.Connection) -> None:
     with contextlib.suppress(sqlite3.OperationalError):  # others use it: whoever opens it next sets the mode
         connection.execute("PRAGMA journal_mode = WAL")
 
