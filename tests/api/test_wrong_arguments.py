@@ -45,6 +45,8 @@ COMMON: list[tuple[str, Any, str, str]] = [
     ("also", 3, "I029", "a target"),
     ("also", [3], "I029", "a target"),
     ("schedules", 3, "I029", "'find'"),
+    ("tuning_db", 3, "I029", "a path or a weft.tune.database.Database"),
+    ("tuning_db", "none.db", "I021", "there is no tuning database"),
     ("cache", "no", "I029", "True or False"),
     ("progress", 3, "I029", "True or False"),
     ("specialize", 3, "I029", "names as keys"),

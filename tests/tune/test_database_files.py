@@ -204,6 +204,10 @@ def test_files_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no directory") as error:
         Database(tmp_path / "none" / "tuned.db", create=True)
     assert error.value.code == "U001"
+    for name in ("x" * 300, "a\0b"):
+        with pytest.raises(UserError, match="cannot be made") as error:
+            Database(tmp_path / name, create=True)
+        assert error.value.code == "U001"
     with pytest.raises(InputError, match="the name of the tuning database is empty"):
         Database("")
 

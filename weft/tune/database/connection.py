@@ -57,6 +57,7 @@ class DatabaseFile:
 
     def __init__(self, path: str | os.PathLike[str], create: bool = False) -> None:
         self.path = Path(path)
+        self._absolute = self.path.absolute()  # a forked process may work elsewhere
         if not (create and _can_be_made(self.path)):
             existing_file(path, "tuning database")
         self._create = create
@@ -131,14 +132,14 @@ class DatabaseFile:
 
     def _first_that_reads(self) -> sqlite3.Connection:
         """A connection in the first mode in which the file can be read."""
-        folder = self.path.absolute().parent
-        writable = os.access(folder, os.W_OK) and (os.access(self.path, os.W_OK) or not self.path.exists())
+        path = self._absolute
+        writable = os.access(path.parent, os.W_OK) and (os.access(path, os.W_OK) or not path.exists())
         modes = ["mode=rwc" if self._create else "mode=rw"] if writable else []
         modes.append("mode=ro")
-        if not _has_journal(self.path):  # what a writer has not yet moved to the file would be missed
+        if not _has_journal(path):  # what a writer has not yet moved to the file would be missed
             modes.append("mode=ro&immutable=1")
         for mode in modes:
-            connection = _connect(self.path, mode)
+            connection = _connect(path, mode)
             try:
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 return connection
@@ -214,7 +215,7 @@ def _primary(error: sqlite3.Error) -> int:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    address = f"file:{quote(os.fsencode(path.absolute()))}?{mode}"
+    address = f"file:{quote(os.fsencode(path))}?{mode}"
     return sqlite3.connect(address, BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
 
 
@@ -250,11 +251,19 @@ def _has_journal(path: Path) -> bool:
 
 def _can_be_made(path: Path) -> bool:
     """Whether a database can be made at ``path``, where there is nothing. Raises UserError U001 if it cannot."""
-    if path.exists():
-        return False
     folder = path.absolute().parent
-    if not str(path) or not folder.is_dir():
-        raise UserError(f"'{path}' cannot be made: there is no directory '{folder}'", code="U001")
-    if not os.access(folder, os.W_OK):
-        raise UserError(f"'{path}' cannot be made: the directory '{folder}' is read-only", code="U001")
+    reason = None
+    try:
+        if path.exists():
+            return False
+        if not folder.is_dir():
+            reason = f"there is no directory '{folder}'"
+        elif not os.access(folder, os.W_OK):
+            reason = f"the directory '{folder}' is read-only"
+        elif "\0" in str(path):
+            reason = "no path has a zero byte"
+    except OSError as error:  # the name is too long
+        reason = error.strerror
+    if reason:
+        raise UserError(f"'{path}' cannot be made: {reason}", code="U001")
     return True
