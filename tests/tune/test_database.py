@@ -100,12 +100,52 @@ def test_relative_times_count_where_the_machine_drifts(database: Database) -> No
     assert database.find(quick) == A
 
 
-def test_the_baseline_of_the_same_run_is_compared(database: Database) -> None:
+def test_trials_beside_a_schedule_of_another_run_are_told_by_it(database: Database) -> None:
+    """A search goes on: its default schedule is measured again, its candidates run beside the best of before."""
+    known = timed(A, 1e-3, 0.5)
+    database.add(TASK, [timed(None, 2e-3), known], run="first")
+    records = [timed(B, 8e-3, 2.0), timed(C, 3e-3, 0.75), timed(split_by(TASK, 2), 5e-3, 1.2)]
+    database.add(TASK, timed(None, 8e-3), run="second")
+    database.add(TASK, records, run="second", best=known)
+    assert [t.steady for t in database.trials(TASK)[3:]] == pytest.approx([2e-3, 0.75e-3, 0.9e-3])
+    assert {t.default_steady for t in database.trials(TASK)[3:]} == {2e-3}
+    assert database.find(TASK) == C and database.speedup(TASK) == pytest.approx(2 / 0.75)
+    stranger = Record(split_by(TASK, 32), Outcome.OK, 0.7e-3)  # of no trial: its own time counts
+    database.add(TASK, timed(B, 9e-3, 0.5), run="third", best=stranger)
+    assert database.trials(TASK)[-1].steady == pytest.approx(0.35e-3) and database.find(TASK) == B
+
+
+def test_confirmed_schedules_run_beside_the_default_one(database: Database) -> None:
+    default = timed(None, 2e-3)
+    database.add(TASK, [default, timed(A, 1e-3, 0.5), timed(B, 0.9e-3, 0.9)], run="search")
+    assert database.find(TASK) == B
+    again = [timed(B, 6e-3, 0.7), timed(A, 4e-3, 0.6)]
+    database.add(TASK, again, run="search confirmed", best=default, keep_best=True)
+    assert [t.steady for t in database.trials(TASK)[3:]] == pytest.approx([1.4e-3, 1.2e-3])
+    assert database.find(TASK) == A, "the last trial of a schedule counts"
+    best = database.best(TASK)
+    assert best is not None and best.run == "search confirmed" and database.speedup(TASK) == pytest.approx(2 / 1.2)
+    database.add(TASK, [timed(A, 4e-3, 1.1), timed(B, 4e-3, 1.01)], run="once more", best=default, keep_best=True)
+    assert database.find(TASK) is None, "neither is faster"
+    assert database.prune(keep=1) == 5 and database.find(TASK) is None
+
+
+def test_relative_times_to_something_unknown_do_not_count(database: Database) -> None:
+    database.add(TASK, [timed(A, 3e-3, 0.5), timed(B, 2e-3, 0.1), timed(C, 1e-3, 2.0)], run="no beginning")
+    assert [t.steady for t in database.trials(TASK)] == [3e-3, 2e-3, 1e-3]
+    assert database.find(TASK) == C and database.speedup(TASK) is None
+
+
+def test_the_default_schedule_of_the_same_run_is_compared(database: Database) -> None:
     database.add(TASK, timed(None, 1e-3), run="on a quiet machine")
     database.add(TASK, [timed(None, 4e-3), timed(A, 2e-3)], run="on a busy one")
-    assert database.find(TASK) == A
+    assert database.find(TASK) == A and database.speedup(product(1, 1, 1)) is None
     baseline = database.baseline(TASK)
     assert baseline is not None and baseline.seconds == 1e-3
+    late = product(8, 8, 8)  # the default schedule was measured last
+    database.add(late, timed(None, 1e-3), run="quiet")
+    database.add(late, [timed(A, 2e-3), timed(None, 4e-3)], run="busy")
+    assert database.find(late) == A
 
 
 def test_trials_of_the_nearest_number_of_threads_count(database: Database) -> None:
@@ -182,6 +222,21 @@ def test_neighbours_have_the_same_loops_and_other_extents(database: Database) ->
     assert database.nearest(TASK, 1) == found[:1] and database.nearest(TASK, 0) == []
     (unknown, *_) = database.nearest(product(64, 500, 64), 1)
     assert unknown.kernel.task() == product(64, 512, 64) and 0 < unknown.distance < 0.1
+
+
+def test_a_tuner_asks_what_is_known(database: Database) -> None:
+    records = [timed(None, 2e-3), timed(A, 1e-3), FAILED]
+    database.add(TASK, [*records, timed(B, 1e-3, threads=2)])
+    near, far = product(64, 64, 32), product(8, 8, 8)
+    database.add(near, [timed(C, 1e-3), timed(A, 2e-3)])
+    database.add(far, timed(B, 1e-3))
+    assert database.known(TASK, 1) == records and database.known(product(9, 9, 9), 1) == []
+    assert database.similar(TASK, 1) == [C, B] and database.similar(TASK, 1, count=1) == [C]
+    with database._file.writing() as connection:
+        connection.execute("UPDATE trials SET trace = '{}' WHERE trace LIKE '%4]%' OR trace LIKE '%16]%'")
+    assert database.known(TASK, 1) == records[:1] and database.similar(TASK, 1) == [B], (
+        "what cannot be read is left out"
+    )
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def everything(database: Database) -> list[tuple[Any, ...]]:
 
     def fields(t: StoredTrial) -> tuple[Any, ...]:
         features = None if t.features is None else t.features.tolist()
-        return (t.uid, t.record, t.steady, features, t.created, t.seed, t.run, t.place, t.verdicts)
+        return (t.uid, t.record, t.steady, t.default_steady, features, t.created, t.seed, t.run, t.place, t.verdicts)
 
     return [(k, [fields(t) for t in database.trials(k)]) for k in database.workloads()]
 

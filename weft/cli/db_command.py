@@ -47,8 +47,8 @@ def show(file: str, kernel: str | None) -> None:
     weft db show tuned.db
     weft db show tuned.db conv
 
-    The speedup is the time of the default schedule divided by that of the best one, both of one run of the tuner where
-    it measured both. The trials of a kernel are followed by the best schedule, as Python.
+    The speedup is the time of the default schedule divided by that of the best one, both in the same state of the
+    machine where that is known. The trials of a kernel are followed by the best schedule, as Python.
     """
     from weft.tune.database import Database
 
@@ -173,11 +173,9 @@ def _comparison(database: Database, kernel: StoredKernel, threads: int) -> list[
     """The time of the best trial, that of the default schedule, and the quotient."""
     if threads not in database.thread_counts(kernel):
         return ["-", "-", "-"]
-    best = database.best(kernel, threads)
-    baseline = database.baseline(kernel, threads, best.run if best is not None else None)
-    times = [t.steady if t is not None else None for t in (best, baseline)]
-    speedup = f"{times[1] / times[0]:.2f}×" if times[0] and times[1] else "-"
-    return [*map(_time, times), speedup]
+    found = database.best(kernel, threads), database.baseline(kernel, threads)
+    speedup = database.speedup(kernel, threads)
+    return [*(_time(t.steady if t is not None else None) for t in found), f"{speedup:.2f}×" if speedup else "-"]
 
 
 def _show_trials(database: Database, kernel: StoredKernel) -> None:

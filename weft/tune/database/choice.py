@@ -1,7 +1,8 @@
 """Which trial of a kernel counts: the best, the baseline, and the schedule that compilations use.
 
-All of them compare trials with one number of threads. Times of one run are compared without the drift of the machine
-(:attr:`StoredTrial.steady <weft.tune.database.rows.StoredTrial.steady>`).
+All of them compare trials with one number of threads, by their steady times (:mod:`weft.tune.database.drift`). Of
+several trials of one schedule the last counts: the best of many noisy times is better than it should be, so tuners
+measure the best schedules again.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from weft.tune.database.rows import ModelVerdict
 RULE: Final = "1"
 """Changes when this module would choose otherwise from the same trials: part of the database's version."""
 
-_FASTEST: Final = (
-    "SELECT * FROM trials WHERE workload = :workload AND outcome = 'ok' AND threads = :threads {} ORDER BY steady, id"
-)
+FASTEST: Final = """SELECT * FROM trials t WHERE workload = :workload AND outcome = 'ok' AND threads = :threads {}
+    AND NOT EXISTS (SELECT 1 FROM trials later WHERE later.workload = t.workload AND later.outcome = 'ok'
+        AND later.threads = t.threads AND later.id > t.id AND later.trace = t.trace)
+    ORDER BY steady, id"""
+"""The trials that count, the fastest first: of the default schedule all, of others the last."""
 
 
 def thread_counts(connection: sqlite3.Connection, workload: int) -> list[int]:
@@ -38,7 +41,7 @@ def thread_count(connection: sqlite3.Connection, workload: int, wanted: int | No
 def best(connection: sqlite3.Connection, workload: int, threads: int, traced: bool = False) -> sqlite3.Row | None:
     """The fastest trial that no model refused; ``traced``: of those with a schedule of their own."""
     refused = refused_traces(connection, workload)
-    query = _FASTEST.format("AND trace IS NOT NULL" if traced else "")
+    query = FASTEST.format("AND trace IS NOT NULL" if traced else "")
     rows: Iterator[sqlite3.Row] = connection.execute(query, {"workload": workload, "threads": threads})
     return next((row for row in rows if row["trace"] not in refused), None)
 
@@ -46,19 +49,27 @@ def best(connection: sqlite3.Connection, workload: int, threads: int, traced: bo
 def baseline(connection: sqlite3.Connection, workload: int, threads: int, run: str | None = None) -> sqlite3.Row | None:
     """The fastest trial of the default schedule; of ``run``, if that has one."""
     values = {"workload": workload, "threads": threads, "run": run}
-    there = connection.execute(_FASTEST.format("AND trace IS NULL AND run = :run"), values).fetchone()
-    found: sqlite3.Row | None = there or connection.execute(_FASTEST.format("AND trace IS NULL"), values).fetchone()
+    there = connection.execute(FASTEST.format("AND trace IS NULL AND run = :run"), values).fetchone()
+    found: sqlite3.Row | None = there or connection.execute(FASTEST.format("AND trace IS NULL"), values).fetchone()
     return found
 
 
 def improvement(connection: sqlite3.Connection, workload: int, threads: int) -> sqlite3.Row | None:
-    """The fastest trial with a schedule of its own, if it is faster than the default schedule was in the same run (in
-    any, where that run did not measure it). Without a baseline, the fastest."""
+    """The fastest trial with a schedule of its own, if it is faster than the default schedule (on the same scale, where
+    that is known). Without a baseline, the fastest."""
     found = best(connection, workload, threads, traced=True)
     if found is None:
         return None
-    default = baseline(connection, workload, threads, found["run"])
-    return found if default is None or found["steady"] < default["steady"] else None
+    default = default_steady(connection, found)
+    return found if default is None or found["steady"] < default else None
+
+
+def default_steady(connection: sqlite3.Connection, trial: sqlite3.Row) -> float | None:
+    """The steady time of the default schedule that a trial is compared with; None where it was never measured."""
+    if trial["default_steady"] is not None:
+        return float(trial["default_steady"])
+    row = baseline(connection, trial["workload"], trial["threads"], trial["run"])
+    return None if row is None else float(row["steady"])
 
 
 def refused_traces(connection: sqlite3.Connection, workload: int) -> frozenset[str]:
@@ -79,11 +90,14 @@ def verdicts(connection: sqlite3.Connection, trial: int) -> tuple[ModelVerdict, 
 
 
 def never_pruned(connection: sqlite3.Connection, workload: int, threads: int) -> set[int]:
-    """The numbers of the trials on which the answers depend: the best ones, their baselines, all with a verdict."""
+    """The numbers of the trials on which the answers depend: the best ones, their baselines, and all of the schedules
+    that have a verdict."""
     rows = [best(connection, workload, threads), best(connection, workload, threads, traced=True)]
     rows += [baseline(connection, workload, threads, row["run"]) for row in rows if row is not None]
     rows.append(baseline(connection, workload, threads))
     judged = connection.execute(
-        "SELECT DISTINCT v.trial FROM verdicts v JOIN trials t ON t.id = v.trial WHERE t.workload = ?", (workload,)
+        "SELECT id FROM trials WHERE workload = ? AND outcome = 'ok' AND trace IN (SELECT t.trace FROM verdicts v "
+        "JOIN trials t ON t.id = v.trial WHERE t.workload = ?) OR id IN (SELECT trial FROM verdicts)",
+        (workload, workload),
     )
-    return {row["id"] for row in rows if row is not None} | {row["trial"] for row in judged}
+    return {row["id"] for row in (*rows, *judged) if row is not None}

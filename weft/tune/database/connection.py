@@ -38,7 +38,8 @@ _SCHEMA: Final = (
         id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE,
         workload INTEGER NOT NULL REFERENCES workloads (id), trace TEXT, outcome TEXT NOT NULL, seconds REAL,
         samples TEXT NOT NULL, relative REAL, threads INTEGER NOT NULL, sketch TEXT NOT NULL, message TEXT NOT NULL,
-        steady REAL, features BLOB, created REAL NOT NULL, seed INTEGER, run TEXT NOT NULL, place INTEGER NOT NULL)""",
+        steady REAL, default_steady REAL, features BLOB,
+        created REAL NOT NULL, seed INTEGER, run TEXT NOT NULL, place INTEGER NOT NULL)""",
     "CREATE INDEX trials_by_time ON trials (workload, outcome, threads, steady)",
     "CREATE INDEX trials_by_run ON trials (workload, run, threads)",
     """CREATE TABLE verdicts (

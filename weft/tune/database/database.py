@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,43 +12,28 @@ from typing import Any, Final, Self
 from weft.kernels.task import KernelTask
 from weft.schedule.trace import Trace
 from weft.support.errors import UserError
-from weft.tune.database import choice
+from weft.tune.database import choice, neighbours
 from weft.tune.database.connection import DatabaseFile, new_revision
 from weft.tune.database.exchange import Added, content, from_lines, put_verdict, take, to_lines, workload_number
 from weft.tune.database.rows import (
-    WORKLOAD_COLUMNS,
+    MAX_INTEGER,
     StoredKernel,
     StoredTrial,
+    columns_of,
     kernel_of,
-    packed_extents,
     plain,
-    row_of,
     stored_kernel_of,
-    structure_of,
     trial_of,
-    unpacked_extents,
 )
-from weft.tune.database.similarity import distance, log_extents, signature
 from weft.tune.database.tables import (
     Kernel,
-    best_of_run,
     counted,
-    insert_trial,
+    insert_records,
     kernel_number,
-    next_place,
     superfluous,
     trial_at,
 )
 from weft.tune.record import Record
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """A kernel like another one, its distance to it (1: one extent is twice as large) and its best schedule."""
-
-    kernel: StoredKernel
-    distance: float
-    trial: StoredTrial
 
 
 class Database:
@@ -97,28 +81,29 @@ class Database:
         run: str = "",
         seed: int | None = None,
         features: Sequence[Any] | None = None,
+        best: Record | None = None,
+        keep_best: bool = False,
     ) -> list[int]:
         """Store trials of a kernel, all or none, and return their numbers.
 
         ``run`` names the run of the tuner that made them, ``seed`` is that of its random numbers. ``features`` has a
-        row of numbers, or None, for each record. The relative times of a run are those to the best before them, so the
-        records of one run are added in their order, that of the default schedule first. Raises UserError U009 for
-        records that are no result of a measurement.
+        row of numbers, or None, for each record.
+
+        Relative times are those to the best before: to ``best``, or the best of this call that was faster than that
+        (not if ``keep_best``). Without ``best``, it is the best of the run, whose first record is that of the default
+        schedule. Raises UserError U009 for records that are no result of a measurement.
         """
         found = [records] if isinstance(records, Record) else list(records)
         rows = [None] * len(found) if features is None else list(features)
         if len(rows) != len(found):
             raise UserError(f"{len(rows)} rows of features for {len(found)} trials", code="U009")
-        kernel, now, run, numbers = kernel_of(task), time.time(), plain(run), []
+        if seed is not None and abs(seed) > MAX_INTEGER:
+            raise UserError(f"the seed {seed} has more than 63 bits", code="U009")
+        kernel, run = kernel_of(task), plain(run)
         with self._file.writing() as connection:
-            stored = {c: getattr(kernel, c) for c in WORKLOAD_COLUMNS}
-            stored["extents"] = packed_extents(kernel.extents)
-            number, _ = workload_number(connection, stored)
-            place = next_place(connection, number, run)
-            for i, (record, row) in enumerate(zip(found, rows, strict=True)):
-                best = best_of_run(connection, number, run, record.threads)
-                values = row_of(record, best, row, secrets.token_hex(12), now, seed, run, place + i)
-                numbers.append(insert_trial(connection, number, values))
+            number, _ = workload_number(connection, columns_of(kernel))
+            origin = {"created": time.time(), "seed": seed, "run": run}
+            numbers = insert_records(connection, number, zip(found, rows, strict=True), origin, best, keep_best)
             if any(r.ok for r in found):  # others change no answer
                 new_revision(connection)
         return numbers
@@ -168,12 +153,20 @@ class Database:
             row = choice.best(connection, number, count) if number and count else None
             return trial_at(connection, row)
 
-    def baseline(self, kernel: Kernel, threads: int | None = None, run: str | None = None) -> StoredTrial | None:
-        """The fastest trial of the default schedule, of ``run`` if that has one; ``threads`` as in :meth:`find`."""
+    def baseline(self, kernel: Kernel, threads: int | None = None) -> StoredTrial | None:
+        """The fastest trial of the default schedule; ``threads`` as in :meth:`find`."""
         with self._file.reading() as connection:
             number, count = counted(connection, kernel, threads)
-            row = choice.baseline(connection, number, count, run) if number and count else None
+            row = choice.baseline(connection, number, count) if number and count else None
             return trial_at(connection, row)
+
+    def speedup(self, kernel: Kernel, threads: int | None = None) -> float | None:
+        """How many times as fast as the default schedule the best one is; None if one of them has no time."""
+        with self._file.reading() as connection:
+            number, count = counted(connection, kernel, threads)
+            row = choice.best(connection, number, count) if number and count else None
+            default = None if row is None else choice.default_steady(connection, row)
+            return None if row is None or default is None else default / row["steady"]
 
     def trials(self, kernel: Kernel) -> list[StoredTrial]:
         """All trials of a kernel, in the order in which they came into the database."""
@@ -192,21 +185,21 @@ class Database:
         with self._file.reading() as connection:
             return [stored_kernel_of(row) for row in connection.execute("SELECT * FROM workloads ORDER BY id")]
 
-    def nearest(self, task: KernelTask, count: int, threads: int | None = None) -> list[Neighbour]:
+    def nearest(self, task: KernelTask, count: int, threads: int | None = None) -> list[neighbours.Neighbour]:
         """At most ``count`` other kernels of the same target with the same structure, the nearest first, each with its
         fastest trial that has a schedule of its own; kernels without one are left out."""
-        here, extents, target = structure_of(task.program), log_extents(task.program), str(task.target)
-        made: list[Neighbour] = []
         with self._file.reading() as connection:
-            query = "SELECT * FROM workloads WHERE signature = ? AND target = ? AND structure != ? ORDER BY id"
-            rows = connection.execute(query, (signature(task.program), target, here)).fetchall()
-            for row in sorted(rows, key=lambda r: distance(extents, unpacked_extents(r["extents"]))):
-                kernel = stored_kernel_of(row)
-                threads_there = choice.thread_count(connection, row["id"], threads)
-                found = choice.best(connection, row["id"], threads_there, traced=True) if threads_there else None
-                if (trial := trial_at(connection, found)) is not None and len(made) < count:
-                    made.append(Neighbour(kernel, distance(extents, kernel.extents), trial))
-        return made
+            return neighbours.nearest(connection, task, count, threads)
+
+    def known(self, task: KernelTask, threads: int) -> list[Record]:
+        """The trials of a kernel with so many threads, in their order, without those that another version of Weft
+        wrote."""
+        return [t.record for t in self.trials(task) if t.threads == threads and t.is_readable]
+
+    def similar(self, task: KernelTask, threads: int, count: int = 8) -> list[Trace]:
+        """The best schedules of at most ``count`` kernels like this one, the most similar first."""
+        found = (n.trial for n in self.nearest(task, count, threads) if n.trial.is_readable)
+        return [t.trace for t in found if t.trace is not None]
 
     # -- the whole ----------------------------------------------------------------------------------------------------
 

@@ -31,9 +31,9 @@ MAX_QUOTED_CHARACTERS: Final = 80
 
 _VERDICT_COLUMNS: Final = ("model", "accepted", "reason", "created")
 _Entry = tuple[str, dict[str, Any]]
-_OPTIONAL: Final = ("trace", "seconds", "relative", "steady", "features", "seed")
+_OPTIONAL: Final = ("trace", "seconds", "relative", "steady", "default_steady", "features", "seed")
 _TYPES: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("seconds", "relative", "steady", "created"), (int, float)),
+    **dict.fromkeys(("seconds", "relative", "steady", "default_steady", "created"), (int, float)),
     **dict.fromkeys(("threads", "seed", "place"), int),
     "accepted": bool,
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 import sqlite3
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -19,12 +20,13 @@ from weft.schedule.trace import Trace
 from weft.support.errors import MALFORMED, ScheduleError, UserError
 from weft.target import Target
 from weft.tir.nodes import Program
+from weft.tune.database.drift import Beside, steady_times
 from weft.tune.database.similarity import log_extents, signature
 from weft.tune.record import Outcome, Record
 
 TRIAL_COLUMNS: Final = (
     *("uid", "trace", "outcome", "seconds", "samples", "relative", "threads", "sketch", "message", "steady"),
-    *("features", "created", "seed", "run", "place"),
+    *("default_steady", "features", "created", "seed", "run", "place"),
 )
 """The columns of a trial that go with it to another database."""
 WORKLOAD_COLUMNS: Final = ("structure", "target", "name", "text", "signature", "extents")
@@ -68,9 +70,10 @@ class StoredTrial:
     """A trial of a database: the fields of a :class:`~weft.tune.record.Record`, and who made it when.
 
     ``number`` is its place in this database, ``uid`` its name in all databases. ``trace_text`` is the JSON of the
-    schedule, None for the default one. ``steady`` is the time in seconds without the drift of the machine during its
-    run: the relative time times the steady time of the best before it, or else ``seconds``. ``features`` is a row of
-    float32. ``created`` is in seconds since 1970; ``place`` counts the trials of the kernel in one run.
+    schedule, None for the default one. ``steady`` is the time in seconds without the drift of the machine, and
+    ``default_steady`` that of the default schedule on the same scale, if it is known
+    (:mod:`weft.tune.database.drift`). ``features`` is a row of float32. ``created`` is in seconds since 1970;
+    ``place`` counts the trials of the kernel in one run.
     """
 
     number: int
@@ -84,6 +87,7 @@ class StoredTrial:
     sketch: str
     message: str
     steady: float | None
+    default_steady: float | None
     features: NDArray[np.float32] | None = field(compare=False)
     created: float
     seed: int | None
@@ -101,6 +105,15 @@ class StoredTrial:
         """The schedule, None for the default one. Raises ScheduleError S006 for one that another version of Weft
         wrote."""
         return None if self.trace_text is None else Trace.from_json(self.trace_text)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether this version of Weft reads the schedule."""
+        try:
+            _ = self.trace
+        except ScheduleError:
+            return False
+        return True
 
     @property
     def record(self) -> Record:
@@ -126,17 +139,24 @@ def kernel_of(task: KernelTask) -> StoredKernel:
     )
 
 
+def columns_of(kernel: StoredKernel) -> dict[str, Any]:
+    """The columns of a kernel."""
+    return {**{c: getattr(kernel, c) for c in WORKLOAD_COLUMNS}, "extents": packed_extents(kernel.extents)}
+
+
 def row_of(
-    record: Record, best: float | None, features: Any, uid: str, created: float, seed: int | None, run: str, place: int
+    record: Record,
+    beside: Beside | None,
+    default: float | None,
+    features: Any,
+    origin: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The columns of a record; ``best`` is the steady time of the best before it in its run. Raises UserError U009 for
-    values that are no result of a measurement."""
-    _check(record, seed)
-    steady = None
-    if record.ok:
-        steady = record.seconds if best is None or record.relative is None else best * record.relative
+    """The columns of a record that ran ``beside`` another schedule, in a run where the default one took ``default``;
+    ``origin`` are the columns that say who made it when. Raises UserError U009 for what no measurement gives."""
+    _check(record)
+    steady, default_steady = steady_times(record, beside, default)
     return {
-        "uid": uid,
+        "uid": secrets.token_hex(12),
         "trace": None if record.trace is None else record.trace.to_json(),
         "outcome": record.outcome.value,
         "seconds": None if record.seconds is None else float(record.seconds),
@@ -145,12 +165,10 @@ def row_of(
         "threads": int(record.threads),
         "sketch": plain(record.sketch),
         "message": plain(record.message),
-        "steady": None if steady is None else float(steady),
+        "steady": steady,
+        "default_steady": default_steady,
         "features": None if features is None else _packed(features),
-        "created": created,
-        "seed": seed,
-        "run": plain(run),
-        "place": place,
+        **origin,
     }
 
 
@@ -169,6 +187,7 @@ def trial_of(row: sqlite3.Row, verdicts: Sequence[ModelVerdict] = ()) -> StoredT
             row["sketch"],
             row["message"],
             row["steady"],
+            row["default_steady"],
             None if row["features"] is None else np.frombuffer(row["features"], "<f4"),
             row["created"],
             row["seed"],
@@ -214,7 +233,7 @@ def _packed(features: Any) -> bytes:
     return made.tobytes()
 
 
-def _check(record: Record, seed: int | None) -> None:
+def _check(record: Record) -> None:
     """Refuse records from which no best could be chosen."""
     times = [*record.samples, *(t for t in (record.seconds, record.relative) if t is not None)]
     wrong = next((t for t in times if not (math.isfinite(t) and t >= 0)), None)
@@ -226,5 +245,3 @@ def _check(record: Record, seed: int | None) -> None:
         )
     if record.threads < 1:
         raise UserError(f"a trial cannot run on {record.threads} threads", code="U009")
-    if seed is not None and abs(seed) > MAX_INTEGER:
-        raise UserError(f"the seed {seed} has more than 63 bits", code="U009")

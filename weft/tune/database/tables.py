@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from weft.kernels.task import KernelTask
 from weft.tune.database import choice
-from weft.tune.database.rows import StoredKernel, StoredTrial, structure_of, trial_of
-from weft.tune.record import Outcome
+from weft.tune.database.drift import Beside, beside_record, best_of_run, default_of_run
+from weft.tune.database.rows import StoredKernel, StoredTrial, row_of, structure_of, trial_of
+from weft.tune.record import Record
 
 Kernel: TypeAlias = "KernelTask | StoredKernel"
 """What names a kernel: its task, whatever its schedule is, or what a database has of it."""
@@ -42,18 +44,34 @@ def next_place(connection: sqlite3.Connection, workload: int, run: str) -> int:
     return 0 if last is None else last + 1
 
 
-def best_of_run(connection: sqlite3.Connection, workload: int, run: str, threads: int) -> float | None:
-    """The steady time of the best trial of a run so far; None without one."""
-    query = "SELECT min(steady) FROM trials WHERE workload = ? AND run = ? AND threads = ?"
-    (best,) = connection.execute(query, (workload, run, threads)).fetchone()
-    return None if best is None else float(best)
+def insert_records(
+    connection: sqlite3.Connection,
+    workload: int,
+    records: Iterable[tuple[Record, Any]],
+    origin: Mapping[str, Any],
+    best: Record | None,
+    keep_best: bool,
+) -> list[int]:
+    """Add records, each with its features, to a kernel; their numbers. ``origin`` says who made them when; ``best`` and
+    ``keep_best`` are those of :meth:`Database.add <weft.tune.database.database.Database.add>`."""
+    beside = None if best is None else beside_record(connection, workload, best)
+    run, numbers = origin["run"], list[int]()
+    place = next_place(connection, workload, run)
+    for record, features in records:
+        if best is None:
+            beside = best_of_run(connection, workload, run, record.threads)
+        default = default_of_run(connection, workload, run, record.threads)
+        values = row_of(record, beside, default, features, {**origin, "place": place + len(numbers)})
+        numbers.append(_insert_trial(connection, {"workload": workload, **values}))
+        told = record.ok and record.relative is not None
+        if beside is not None and told and values["steady"] < beside.steady and not keep_best:
+            beside = Beside(values["steady"], values["default_steady"])
+    return numbers
 
 
-def insert_trial(connection: sqlite3.Connection, workload: int, values: dict[str, Any]) -> int:
-    """Add a trial of a kernel; its number."""
-    names = ["workload", *values]
-    query = f"INSERT INTO trials ({', '.join(names)}) VALUES ({', '.join(f':{n}' for n in names)})"
-    return connection.execute(query, {"workload": workload, **values}).lastrowid or 0
+def _insert_trial(connection: sqlite3.Connection, values: dict[str, Any]) -> int:
+    query = f"INSERT INTO trials ({', '.join(values)}) VALUES ({', '.join(f':{n}' for n in values)})"
+    return connection.execute(query, values).lastrowid or 0
 
 
 def superfluous(
@@ -61,9 +79,15 @@ def superfluous(
 ) -> list[int]:
     """The trials that no answer depends on: those that failed if ``failed``, and all but the ``keep`` fastest."""
     kept = choice.never_pruned(connection, workload, threads)
-    query = "SELECT id, outcome FROM trials WHERE workload = ? AND threads = ? ORDER BY steady, id"
-    rows = connection.execute(query, (workload, threads)).fetchall()
-    ok = [row["id"] for row in rows if row["outcome"] == Outcome.OK.value]
-    gone = ok[keep:] if keep is not None else []
-    gone += [row["id"] for row in rows if row["outcome"] != Outcome.OK.value] if failed else []
+    values = {"workload": workload, "threads": threads}
+    gone = []
+    if keep is not None:
+        rows = connection.execute(
+            "SELECT id FROM trials WHERE workload = :workload AND threads = :threads AND outcome = 'ok'", values
+        )
+        fastest = [row["id"] for row in connection.execute(choice.FASTEST.format(""), values)][:keep]
+        gone = [row["id"] for row in rows if row["id"] not in fastest]
+    if failed:
+        query = "SELECT id FROM trials WHERE workload = :workload AND threads = :threads AND outcome != 'ok'"
+        gone += [row["id"] for row in connection.execute(query, values)]
     return [number for number in gone if number not in kept]
