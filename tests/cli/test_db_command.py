@@ -13,6 +13,8 @@ from click.testing import CliRunner
 from command_runner import Weft
 
 import weft
+from weft.bench import engines
+from weft.cli import bench_command
 from weft.cli.db_command import command
 from weft.kernels.task import KernelTask
 from weft.schedule.schedule import Schedule
@@ -183,3 +185,18 @@ def test_other_commands_use_a_database(weft_command: Weft, model: Path, artifact
     for name in ("compile", "run", "bench"):
         answer = weft_command(name, model, "--tuning-db", "tunde.db")
         assert answer.status == 1 and "did you mean 'tuned.db'?" in answer.err, name
+
+
+def test_bench_hands_the_database_to_the_process_that_compiles(
+    weft_command: Weft, model: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[str] = []
+
+    def measured(*_: object, tuning_db: str, **more: object) -> None:
+        given.append(tuning_db)
+        raise weft.UserError("not measured here")
+
+    monkeypatch.setattr(bench_command, "measure", measured)
+    assert weft_command("bench", model, "--tuning-db", database).status == 1 and given == [str(database)]
+    with pytest.raises(weft.UserError, match=r"there is no tuning database 'none.db'"):
+        engines._weft({"model": str(model), "threads": 1, "tuning_db": "none.db"}, {})

@@ -83,7 +83,7 @@ def test_writers_that_are_killed_lose_nothing_that_was_there(tmp_path: Path) -> 
         found = whole(path)
         for run, batches in said.items():
             assert found.get(run, 0) in (len(BATCH) * batches, len(BATCH) * (batches + 1)), run
-    assert sum(said.values()) > 10, "some of them did write"
+    assert sum(said.values()) > 0, "some of them did write"
 
 
 def test_processes_and_threads_write_together(tmp_path: Path) -> None:
@@ -108,7 +108,13 @@ def test_processes_and_threads_write_together(tmp_path: Path) -> None:
 
 def test_a_forked_process_opens_its_own_connection(tmp_path: Path) -> None:
     with Database(tmp_path / "tuned.db", create=True) as database:
-        process = fork.Process(target=lambda: database.add(TASK, BATCH, run="child"), daemon=True)
+        inherited = database._file._connection
+
+        def child() -> None:
+            database.add(TASK, BATCH, run="child")
+            assert database._file._connection is not inherited
+
+        process = fork.Process(target=child, daemon=True)
         process.start()
         database.add(TASK, BATCH, run="parent")
         process.join()

@@ -270,7 +270,7 @@ def test_the_environment_may_name_the_database(
     assert compiled(model) == tuned != default
     assert compiled(model, schedules=Fixed()) == default, "what the caller gives counts"
     monkeypatch.setenv("WEFT_TUNING_DB", str(tmp_path / "none.db"))
-    assert compiled(model, tuning_db=database) == tuned
+    assert compiled(model, tuning_db=database) == tuned and compiled(model, schedules=Fixed()) == default
     with pytest.raises(weft.UserError, match=r"WEFT_TUNING_DB names '.*none.db', which is no file") as error:
         compiled(model)
     assert error.value.code == "U021"
