@@ -22,7 +22,7 @@ from weft.schedule.trace import Trace
 from weft.target import Target
 from weft.tir.text import parse
 from weft.tune.database import Database
-from weft.tune.record import Outcome, Record
+from weft.tune.record import Outcome, TrialRecord
 
 PROGRAM = """program "NAME"(x: f32[64]) -> (y: f32[64]):
   for i in serial(0, 64):
@@ -52,13 +52,13 @@ def database(weft_command: Weft, tmp_path: Path) -> Path:
     path = tmp_path / "tuned.db"
     with Database(path, create=True) as made:
         numbers = made.add(DOUBLE, [
-            Record(None, Outcome.OK, 3e-6),
-            Record(in_parts(), Outcome.OK, 2e-6, (), 0.5, 1, "parts"),
-            Record(in_parts(), Outcome.FAILED, message="no registers\nand more"),
-            Record(None, Outcome.OK, 1e-6, threads=4),
+            TrialRecord(None, Outcome.OK, 3e-6),
+            TrialRecord(in_parts(), Outcome.OK, 2e-6, (), 0.5, 1, "parts"),
+            TrialRecord(in_parts(), Outcome.FAILED, message="no registers\nand more"),
+            TrialRecord(None, Outcome.OK, 1e-6, threads=4),
         ], run="monday")  # fmt: skip
         made.add_verdict(numbers[1], "resnet", accepted=True)
-        made.add(HALF, Record(in_parts(), Outcome.CRASHED))
+        made.add(HALF, TrialRecord(in_parts(), Outcome.CRASHED))
     return path
 
 
@@ -82,7 +82,7 @@ def test_show_lists_kernels(weft_command: Weft, database: Path) -> None:
 
 def test_targets_that_differ_are_told_apart(weft_command: Weft, database: Path) -> None:
     with Database(database) as made:
-        made.add(task("halve", "* 0.5", f"{HALF.target} -num-cores=3"), Record(None, Outcome.OK, 1e-6))
+        made.add(task("halve", "* 0.5", f"{HALF.target} -num-cores=3"), TrialRecord(None, Outcome.OK, 1e-6))
     lines = [line for line in weft_command("db", "show", database).out.splitlines() if "halve" in line]
     assert f"llvm znver4, {HALF.target.cpu.cores} cores" in lines[0] and "llvm znver4, 3 cores" in lines[1]
 
@@ -111,7 +111,7 @@ def test_unknown_kernels_are_refused(weft_command: Weft, database: Path) -> None
 
 def test_merge(weft_command: Weft, database: Path) -> None:
     with Database("other.db", create=True) as other:
-        other.add(HALF, Record(None, Outcome.OK, 1e-6))
+        other.add(HALF, TrialRecord(None, Outcome.OK, 1e-6))
     answer = weft_command("db", "merge", "all.db", database, "other.db", database)
     assert answer.status == 0
     assert [line.partition(": ")[2] for line in answer.out.splitlines()] == [
@@ -169,7 +169,7 @@ def test_other_commands_use_a_database(weft_command: Weft, model: Path, artifact
         """Gives plain loops to every kernel, and notes it in a database."""
 
         def find(self, asked: KernelTask) -> Trace:
-            tuned.add(asked, Record(Trace(), Outcome.OK, 1e-6))
+            tuned.add(asked, TrialRecord(Trace(), Outcome.OK, 1e-6))
             return Trace()
 
     with Database("tuned.db", create=True) as tuned:

@@ -15,11 +15,11 @@ from weft.kernels.task import KernelTask
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError, UserError
 from weft.tune.database import Database
-from weft.tune.record import Outcome, Record
+from weft.tune.record import Outcome, TrialRecord
 
 TASK = product(64, 64, 64)
 A, B, C = (split_by(TASK, n) for n in (4, 8, 16))
-FAILED = Record(A, Outcome.FAILED, message="too few registers")
+FAILED = TrialRecord(A, Outcome.FAILED, message="too few registers")
 
 
 @pytest.fixture
@@ -31,9 +31,9 @@ def database(tmp_path: Path) -> Iterator[Database]:
 def test_trials_come_back_as_they_were(database: Database) -> None:
     records = [
         timed(None, 2e-3),
-        Record(A, Outcome.OK, 1e-3, (1e-3, 1.1e-3), 0.5, 2, "rows", ""),
-        Record(B, Outcome.SLOW, 9e-3),
-        Record(None, Outcome.CRASHED, message="signal 11\nbyte \udcff"),
+        TrialRecord(A, Outcome.OK, 1e-3, (1e-3, 1.1e-3), 0.5, 2, "rows", ""),
+        TrialRecord(B, Outcome.SLOW, 9e-3),
+        TrialRecord(None, Outcome.CRASHED, message="signal 11\nbyte \udcff"),
     ]
     numbers = database.add(TASK, records, run="first", seed=7, features=[None, [1, 2.5], np.zeros(0), None])
     found = database.trials(TASK)
@@ -110,7 +110,7 @@ def test_trials_beside_a_schedule_of_another_run_are_told_by_it(database: Databa
     assert [t.steady for t in database.trials(TASK)[3:]] == pytest.approx([2e-3, 0.75e-3, 0.9e-3])
     assert {t.default_steady for t in database.trials(TASK)[3:]} == {2e-3}
     assert database.find(TASK) == C and database.speedup(TASK) == pytest.approx(2 / 0.75)
-    stranger = Record(split_by(TASK, 32), Outcome.OK, 0.7e-3)  # of no trial: its own time counts
+    stranger = TrialRecord(split_by(TASK, 32), Outcome.OK, 0.7e-3)  # of no trial: its own time counts
     database.add(TASK, timed(B, 9e-3, 0.5), run="third", best=stranger)
     assert database.trials(TASK)[-1].steady == pytest.approx(0.35e-3) and database.find(TASK) == B
 
@@ -248,13 +248,13 @@ def test_a_tuner_asks_what_is_known(database: Database) -> None:
         timed(A, 1.0, 0.0),
         timed(A, 1.0, math.inf),
         timed(A, 1.0, threads=0),
-        Record(A, Outcome.OK),
-        Record(A, Outcome.SLOW, math.inf),
-        Record(A, Outcome.OK, 1.0, (1.0, math.nan)),
+        TrialRecord(A, Outcome.OK),
+        TrialRecord(A, Outcome.SLOW, math.inf),
+        TrialRecord(A, Outcome.OK, 1.0, (1.0, math.nan)),
     ],
     ids=str,
 )
-def test_records_that_no_measurement_gives_are_refused(database: Database, wrong: Record) -> None:
+def test_records_that_no_measurement_gives_are_refused(database: Database, wrong: TrialRecord) -> None:
     with pytest.raises(UserError) as error:
         database.add(TASK, [timed(B, 1.0), wrong])
     assert error.value.code == "U009"

@@ -12,7 +12,7 @@ from tuned_kernels import product, split_by, timed
 
 from weft.support.errors import UserError
 from weft.tune.database import Added, Database, StoredTrial
-from weft.tune.record import Outcome, Record
+from weft.tune.record import Outcome, TrialRecord
 
 ONE, TWO = product(64, 64, 64), product(8, 16, 32, name="small")
 A, B = split_by(ONE, 4), split_by(ONE, 8)
@@ -22,7 +22,7 @@ A, B = split_by(ONE, 4), split_by(ONE, 8)
 def left(tmp_path: Path) -> Iterator[Database]:
     with Database(tmp_path / "left.db", create=True) as made:
         numbers = made.add(ONE, [timed(None, 2e-3), timed(A, 1e-3, 0.4)], run="l", seed=3, features=[None, [1.5, -2]])
-        made.add(ONE, Record(B, Outcome.TIMEOUT, message="30 s\nno answer"), run="l")
+        made.add(ONE, TrialRecord(B, Outcome.TIMEOUT, message="30 s\nno answer"), run="l")
         made.add_verdict(numbers[1], "resnet", accepted=True, reason="2 % faster")
         yield made
 

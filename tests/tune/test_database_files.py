@@ -21,11 +21,11 @@ from tuned_kernels import product, split_by, timed
 
 from weft.support.errors import InputError, UserError
 from weft.tune.database import Database, connection
-from weft.tune.record import Outcome, Record
+from weft.tune.record import Outcome, TrialRecord
 
 TASK = product(64, 64, 64)
 A, B = split_by(TASK, 4), split_by(TASK, 8)
-BATCH = [timed(None, 2e-3), timed(A, 1e-3, 0.5), Record(B, Outcome.FAILED)]
+BATCH = [timed(None, 2e-3), timed(A, 1e-3, 0.5), TrialRecord(B, Outcome.FAILED)]
 
 fork = multiprocessing.get_context("fork")  # what the test has imported need not be imported again
 

@@ -26,7 +26,7 @@ from weft.schedule.trace import Instruction, Trace
 from weft.support.errors import ScheduleError, WeftError
 from weft.target import Target
 from weft.tune.database import Database
-from weft.tune.record import Outcome, Record
+from weft.tune.record import Outcome, TrialRecord
 
 PLAIN = Trace()
 """The loops as they are: a schedule of every kernel, and none that the default rules give."""
@@ -121,7 +121,7 @@ def test_a_warm_compilation_lowers_and_asks_nothing(model: Path, database: Datab
 def test_what_a_tuner_finds_is_used_at_once(model: Path, database: Database, lowered: list[str]) -> None:
     first = compiled(model, tuning_db=database)
     for task in tasks_of(model):
-        database.add(task, Record(PLAIN, Outcome.CRASHED))
+        database.add(task, TrialRecord(PLAIN, Outcome.CRASHED))
     lowered.clear()
     assert compiled(model, tuning_db=database) == first and not lowered, "failures change no answer"
     for kernel in database.workloads():

@@ -7,7 +7,7 @@ from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
 from weft.target import Target
 from weft.tir.text import parse
-from weft.tune.record import Outcome, Record
+from weft.tune.record import Outcome, TrialRecord
 
 PROGRAM = """program "NAME"(x: f32[N, K], w: f32[K, M]) -> (out: f32[N, M]):
   for i in serial(0, N):
@@ -37,6 +37,6 @@ def split_by(task: KernelTask, factor: int) -> Trace:
     return s.trace
 
 
-def timed(trace: Trace | None, seconds: float, relative: float | None = None, threads: int = 1) -> Record:
+def timed(trace: Trace | None, seconds: float, relative: float | None = None, threads: int = 1) -> TrialRecord:
     """A trial that succeeded."""
-    return Record(trace, Outcome.OK, seconds, (seconds, seconds), relative, threads)
+    return TrialRecord(trace, Outcome.OK, seconds, (seconds, seconds), relative, threads)

@@ -17,7 +17,7 @@ from weft.kernels.task import KernelTask
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
 from weft.tune.measure.local import Runner, Workload
-from weft.tune.record import Outcome, Record
+from weft.tune.record import Outcome, TrialRecord
 from weft.tune.search.history import History, Trial
 from weft.tune.search.strategy import Guide, Strategy
 from weft.tune.space import Point, Space, TraceSketch
@@ -33,10 +33,20 @@ GAIN: Final = 0.99
 class Memory(Protocol):
     """What is known from before, and keeps what is found: the tuning database implements it."""
 
-    def add(self, task: KernelTask, records: Iterable[Record], *, run: str = "", seed: int | None = None) -> Any:
-        """Keep trials of a kernel, in their order."""
+    def add(
+        self,
+        task: KernelTask,
+        records: Iterable[TrialRecord],
+        *,
+        run: str = "",
+        seed: int | None = None,
+        best: TrialRecord | None = None,
+        keep_best: bool = False,
+    ) -> Any:
+        """Keep trials of a kernel, in their order. ``best`` and ``keep_best`` are what the runner measured them
+        beside (:meth:`~weft.tune.measure.local.Runner.measure`)."""
 
-    def known(self, task: KernelTask, threads: int) -> Sequence[Record]:
+    def known(self, task: KernelTask, threads: int) -> Sequence[TrialRecord]:
         """All trials of a kernel with so many threads, in their order."""
 
     def similar(self, task: KernelTask, threads: int) -> Sequence[Trace]:
@@ -93,7 +103,7 @@ class KernelTuner:
         return self._history
 
     @property
-    def best(self) -> Record:
+    def best(self) -> TrialRecord:
         """The record of the best schedule so far, which may be the default one."""
         return self.history.best_record
 
@@ -102,7 +112,7 @@ class KernelTuner:
         """How many times as fast as the default schedule the best one is; 1 if none is faster."""
         return self.history.best_score
 
-    def open(self) -> Record:
+    def open(self) -> TrialRecord:
         """Begin, or go on after another kernel had the runner; the record of the default schedule. Raises UserError
         where the kernel cannot be measured."""
         if self._history is not None:
@@ -132,14 +142,17 @@ class KernelTuner:
         self.progress.search += between - begin + time.perf_counter() - measured
         return trials
 
-    def confirm(self) -> Record:
+    def confirm(self) -> TrialRecord:
         """Measure the best candidates once more, beside the default schedule; the record to use, which is that of the
         default schedule unless another one is certainly faster."""
         history = self.history
         again = [t.record.trace for t in history.top(CONFIRMED) if t.score > 1 and t.record.trace is not None]
         records = self._runner.measure(again, history.baseline, keep_best=True)
         if self._memory is not None and records:
-            self._memory.add(self.workload.task, records, run=f"{self._run} confirmed", seed=self._seed)
+            run = f"{self._run} confirmed"
+            self._memory.add(
+                self.workload.task, records, run=run, seed=self._seed, best=history.baseline, keep_best=True
+            )
         faster = [r for r in records if r.ok and r.relative is not None and r.relative <= GAIN]
         return min(faster, key=lambda r: r.relative or 1.0) if faster else history.baseline
 
@@ -149,21 +162,21 @@ class KernelTuner:
         given = [p for p in given if not self.history.tried(p)]
         return given if given else self._search.ask(count)
 
-    def _trace(self, point: Point) -> Trace | Record:
+    def _trace(self, point: Point) -> Trace | TrialRecord:
         try:
             return self.space.trace(point)
         except ScheduleError as error:
-            return Record(None, Outcome.REFUSED, threads=self.workload.threads, message=str(error).splitlines()[0])
+            return TrialRecord(None, Outcome.REFUSED, threads=self.workload.threads, message=str(error).splitlines()[0])
 
-    def _noted(self, points: Sequence[Point], records: Sequence[Record]) -> list[Trial]:
-        trials = []
+    def _noted(self, points: Sequence[Point], records: Sequence[TrialRecord]) -> list[Trial]:
+        trials, best = [], self.best
         for p, r in zip(points, records, strict=True):
             trials.append(self.history.add(p, r))
             self.progress.best.append(self.history.best_score)
         self._told(trials)
         if self._memory is not None:
             kept = [r for r in records if r.trace is not None and r.outcome is not Outcome.LOST]
-            self._memory.add(self.workload.task, kept, run=self._run, seed=self._seed)
+            self._memory.add(self.workload.task, kept, run=self._run, seed=self._seed, best=best)
         return trials
 
     def _told(self, trials: Sequence[Trial]) -> None:
@@ -172,7 +185,7 @@ class KernelTuner:
         if self._guide is not None:
             self._guide.learn(trials)
 
-    def _remember(self, baseline: Record) -> None:
+    def _remember(self, baseline: TrialRecord) -> None:
         """Take in what the database knows: trials of this kernel as if they were measured now, and the best points of
         similar kernels as the first candidates."""
         if self._memory is None:
@@ -195,6 +208,8 @@ class KernelTuner:
         return isinstance(found, Trace) and trace is not None and found.to_json() == trace.to_json()
 
 
-def _apart(record: Record) -> Record:
+def _apart(record: TrialRecord) -> TrialRecord:
     """A record of an earlier run: its time counts, not how it compared with the best of that moment."""
-    return Record(record.trace, record.outcome, record.seconds, record.samples, None, record.threads, record.sketch)
+    return TrialRecord(
+        record.trace, record.outcome, record.seconds, record.samples, None, record.threads, record.sketch
+    )

@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TrialRecord:
     """One trial. ``trace`` is None for the default schedule.
 
     ``seconds`` is the median time of one call, with ``threads`` threads, and ``samples`` the times that it is the

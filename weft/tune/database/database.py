@@ -33,7 +33,7 @@ from weft.tune.database.tables import (
     superfluous,
     trial_at,
 )
-from weft.tune.record import Record
+from weft.tune.record import TrialRecord
 
 
 class Database:
@@ -76,12 +76,12 @@ class Database:
     def add(
         self,
         task: KernelTask,
-        records: Record | Iterable[Record],
+        records: TrialRecord | Iterable[TrialRecord],
         *,
         run: str = "",
         seed: int | None = None,
         features: Sequence[Any] | None = None,
-        best: Record | None = None,
+        best: TrialRecord | None = None,
         keep_best: bool = False,
     ) -> list[int]:
         """Store trials of a kernel, all or none, and return their numbers.
@@ -93,7 +93,7 @@ class Database:
         (not if ``keep_best``). Without ``best``, it is the best of the run, whose first record is that of the default
         schedule. Raises UserError U009 for records that are no result of a measurement.
         """
-        found = [records] if isinstance(records, Record) else list(records)
+        found = [records] if isinstance(records, TrialRecord) else list(records)
         rows = [None] * len(found) if features is None else list(features)
         if len(rows) != len(found):
             raise UserError(f"{len(rows)} rows of features for {len(found)} trials", code="U009")
@@ -191,7 +191,7 @@ class Database:
         with self._file.reading() as connection:
             return neighbours.nearest(connection, task, count, threads)
 
-    def known(self, task: KernelTask, threads: int) -> list[Record]:
+    def known(self, task: KernelTask, threads: int) -> list[TrialRecord]:
         """The trials of a kernel with so many threads, in their order, without those that another version of Weft
         wrote."""
         return [t.record for t in self.trials(task) if t.threads == threads and t.is_readable]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from typing import NamedTuple
 
-from weft.tune.record import Record
+from weft.tune.record import TrialRecord
 
 
 class Beside(NamedTuple):
@@ -32,7 +32,7 @@ def best_of_run(connection: sqlite3.Connection, workload: int, run: str, threads
     return None if row is None or row["none_apart"] else Beside(row["steady"], row["default_steady"])
 
 
-def beside_record(connection: sqlite3.Connection, workload: int, record: Record) -> Beside | None:
+def beside_record(connection: sqlite3.Connection, workload: int, record: TrialRecord) -> Beside | None:
     """The times of a schedule that was measured before: as they are stored, or as the record has them."""
     trace = None if record.trace is None else record.trace.to_json()
     row = connection.execute(
@@ -56,7 +56,9 @@ def default_of_run(connection: sqlite3.Connection, workload: int, run: str, thre
     return None if found is None else float(found)
 
 
-def steady_times(record: Record, beside: Beside | None, default: float | None) -> tuple[float | None, float | None]:
+def steady_times(
+    record: TrialRecord, beside: Beside | None, default: float | None
+) -> tuple[float | None, float | None]:
     """The steady time of a trial and that of the default schedule on its scale; None where they are not known.
     ``default`` is that of its run."""
     if not record.ok or record.seconds is None:

@@ -22,7 +22,7 @@ from weft.target import Target
 from weft.tir.nodes import Program
 from weft.tune.database.drift import Beside, steady_times
 from weft.tune.database.similarity import log_extents, signature
-from weft.tune.record import Outcome, Record
+from weft.tune.record import Outcome, TrialRecord
 
 TRIAL_COLUMNS: Final = (
     *("uid", "trace", "outcome", "seconds", "samples", "relative", "threads", "sketch", "message", "steady"),
@@ -67,7 +67,7 @@ class ModelVerdict:
 
 @dataclass(frozen=True, slots=True)
 class StoredTrial:
-    """A trial of a database: the fields of a :class:`~weft.tune.record.Record`, and who made it when.
+    """A trial of a database: the fields of a :class:`~weft.tune.record.TrialRecord`, and who made it when.
 
     ``number`` is its place in this database, ``uid`` its name in all databases. ``trace_text`` is the JSON of the
     schedule, None for the default one. ``steady`` is the time in seconds without the drift of the machine, and
@@ -116,10 +116,10 @@ class StoredTrial:
         return True
 
     @property
-    def record(self) -> Record:
+    def record(self) -> TrialRecord:
         """The trial as the tuner had it. Raises ScheduleError S006 as :attr:`trace` does."""
         times = self.seconds, self.samples, self.relative
-        return Record(self.trace, self.outcome, *times, self.threads, self.sketch, self.message)
+        return TrialRecord(self.trace, self.outcome, *times, self.threads, self.sketch, self.message)
 
 
 def structure_of(program: Program) -> str:
@@ -145,7 +145,7 @@ def columns_of(kernel: StoredKernel) -> dict[str, Any]:
 
 
 def row_of(
-    record: Record,
+    record: TrialRecord,
     beside: Beside | None,
     default: float | None,
     features: Any,
@@ -233,7 +233,7 @@ def _packed(features: Any) -> bytes:
     return made.tobytes()
 
 
-def _check(record: Record) -> None:
+def _check(record: TrialRecord) -> None:
     """Refuse records from which no best could be chosen."""
     times = [*record.samples, *(t for t in (record.seconds, record.relative) if t is not None)]
     wrong = next((t for t in times if not (math.isfinite(t) and t >= 0)), None)

@@ -10,7 +10,7 @@ from weft.kernels.task import KernelTask
 from weft.tune.database import choice
 from weft.tune.database.drift import Beside, beside_record, best_of_run, default_of_run
 from weft.tune.database.rows import StoredKernel, StoredTrial, row_of, structure_of, trial_of
-from weft.tune.record import Record
+from weft.tune.record import TrialRecord
 
 Kernel: TypeAlias = "KernelTask | StoredKernel"
 """What names a kernel: its task, whatever its schedule is, or what a database has of it."""
@@ -47,9 +47,9 @@ def next_place(connection: sqlite3.Connection, workload: int, run: str) -> int:
 def insert_records(
     connection: sqlite3.Connection,
     workload: int,
-    records: Iterable[tuple[Record, Any]],
+    records: Iterable[tuple[TrialRecord, Any]],
     origin: Mapping[str, Any],
-    best: Record | None,
+    best: TrialRecord | None,
     keep_best: bool,
 ) -> list[int]:
     """Add records, each with its features, to a kernel; their numbers. ``origin`` says who made them when; ``best`` and

@@ -25,7 +25,7 @@ from weft.support.errors import ProgramError, ScheduleError, WeftError
 from weft.support.memory import ALIGN, aligned_bytes
 from weft.tune.measure.inputs import inputs_of, shape_of
 from weft.tune.measure.timing import Compared, Limits, Run, compared
-from weft.tune.record import Outcome, Record
+from weft.tune.record import Outcome, TrialRecord
 
 PATTERN: Final = 0xA5
 """Bytes of results that were not written yet, and of the memory around them that nobody may write."""
@@ -139,16 +139,16 @@ class Bench:
         self._kept[key] = found = self._kept.pop(key)  # the most recent one is last
         return found
 
-    def baseline(self) -> Record:
+    def baseline(self) -> TrialRecord:
         """The default schedule, measured alone."""
         return self.trial(None, None, None)
 
-    def trial(self, trace: Trace | None, best: Trace | None, best_seconds: float | None) -> Record:
+    def trial(self, trace: Trace | None, best: Trace | None, best_seconds: float | None) -> TrialRecord:
         """Build, check and time a schedule beside the best one so far (None: the default schedule), whose time is
         about ``best_seconds`` (None: there is no best yet). What goes wrong is in the record."""
 
-        def ended(outcome: Outcome, message: str = "") -> Record:
-            return Record(trace, outcome, threads=self.threads, message=message)
+        def ended(outcome: Outcome, message: str = "") -> TrialRecord:
+            return TrialRecord(trace, outcome, threads=self.threads, message=message)
 
         try:
             loaded = self._built(trace)
@@ -179,7 +179,9 @@ class Bench:
                     return f"its results differ from those of the default schedule by {error:.2g} of the largest"
         return ""
 
-    def _timed(self, loaded: Loaded, trace: Trace | None, best: Trace | None, best_seconds: float | None) -> Record:
+    def _timed(
+        self, loaded: Loaded, trace: Trace | None, best: Trace | None, best_seconds: float | None
+    ) -> TrialRecord:
         beside = None if best_seconds is None else self._built(best)
         share = None if best_seconds is None else best_seconds / len(self.cases)
         found: list[Compared] = []
@@ -188,12 +190,12 @@ class Bench:
             made = compared(loaded.bound(case), other, share if len(self.cases) == 1 else None, self.limits)
             found.append(made)
             if made.slow:
-                return Record(trace, Outcome.SLOW, made.seconds, made.samples, threads=self.threads)
+                return TrialRecord(trace, Outcome.SLOW, made.seconds, made.samples, threads=self.threads)
         seconds = sum(f.seconds for f in found)
         ratios = [f.relative for f in found if f.relative is not None]
         relative = statistics.geometric_mean(ratios) if ratios else None
         samples = found[0].samples if len(found) == 1 else tuple(f.seconds for f in found)
-        return Record(trace, Outcome.OK, seconds, samples, relative, self.threads)
+        return TrialRecord(trace, Outcome.OK, seconds, samples, relative, self.threads)
 
 
 def _aligned(array: NDArray[Any]) -> NDArray[np.uint8]:

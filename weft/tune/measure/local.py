@@ -18,7 +18,7 @@ from weft.support.frames import pack, unpack
 from weft.support.processes import end, receive_within, send, start_python
 from weft.tune.measure.timing import Limits
 from weft.tune.measure.worker import decoded
-from weft.tune.record import Outcome, Record
+from weft.tune.record import Outcome, TrialRecord
 
 START_SECONDS: Final = 60.0
 """Time limit for a worker to start."""
@@ -40,13 +40,13 @@ class Runner(Protocol):
     """Builds and measures candidates, here or elsewhere. It never raises for a bad candidate: what went wrong is in
     its record."""
 
-    def open(self, workload: Workload) -> Record:
+    def open(self, workload: Workload) -> TrialRecord:
         """Begin with a kernel; the record of its default schedule. Raises UserError where it cannot be measured."""
 
     def resume(self, workload: Workload) -> None:
         """Go on with a kernel that was opened before."""
 
-    def measure(self, traces: Sequence[Trace], best: Record, keep_best: bool = False) -> list[Record]:
+    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> list[TrialRecord]:
         """One record for each schedule, measured beside the best of ``best`` and those before; beside ``best`` alone
         if ``keep_best``."""
 
@@ -75,7 +75,7 @@ class LocalRunner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def open(self, workload: Workload) -> Record:
+    def open(self, workload: Workload) -> TrialRecord:
         """Begin with a kernel. Raises UserError U040 where its default schedule cannot be measured."""
         if workload.task.maker.origin:
             raise UserError(
@@ -95,7 +95,7 @@ class LocalRunner:
         if workload is not self._workload:
             self._workload, self._opened = workload, False
 
-    def measure(self, traces: Sequence[Trace], best: Record, keep_best: bool = False) -> list[Record]:
+    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> list[TrialRecord]:
         """Measure schedules one after another."""
         found = []
         for trace in traces:
@@ -116,18 +116,18 @@ class LocalRunner:
             self._process = None
         self._opened = False
 
-    def _measured(self, trace: Trace, best: Record) -> Record:
+    def _measured(self, trace: Trace, best: TrialRecord) -> TrialRecord:
         assert self._workload is not None, "open comes before measure"
         threads = self._workload.threads
         if not self._opened:
             answer = self._open(baseline=False)
             if answer is None or "error" in answer:
-                return Record(trace, Outcome.LOST, threads=threads, message="the measuring process does not start")
+                return TrialRecord(trace, Outcome.LOST, threads=threads, message="the measuring process does not start")
         text = None if best.trace is None else best.trace.to_json()
         header = {"do": "trial", "best": text, "best_seconds": best.seconds}
         measured = self._asked(header, trace.to_json().encode(), self.limits.build + self.limits.run)
         if isinstance(measured, Outcome):
-            return Record(trace, measured, threads=threads, message=self._last_words())
+            return TrialRecord(trace, measured, threads=threads, message=self._last_words())
         return decoded(measured, trace)
 
     def _open(self, baseline: bool) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from weft.support.garbage import seldom_collected
 from weft.support.processes import receive, send
 from weft.tune.measure.bench import Bench
 from weft.tune.measure.timing import Limits
-from weft.tune.record import Record
+from weft.tune.record import TrialRecord
 
 
 def serve() -> None:
@@ -60,13 +60,13 @@ def _tried(bench: Bench | None, asked: dict[str, Any], text: bytes) -> dict[str,
     return encoded(bench.trial(trace, None if best is None else Trace.from_json(best), asked["best_seconds"]))
 
 
-def encoded(record: Record) -> dict[str, Any]:
+def encoded(record: TrialRecord) -> dict[str, Any]:
     """A record without its trace, as values for JSON."""
     made = asdict(record)
     del made["trace"]
     return made
 
 
-def decoded(answer: dict[str, Any], trace: Trace | None) -> Record:
+def decoded(answer: dict[str, Any], trace: Trace | None) -> TrialRecord:
     """The record of ``trace`` that :func:`encoded` wrote."""
-    return Record(trace, **{**answer, "samples": tuple(answer["samples"])})
+    return TrialRecord(trace, **{**answer, "samples": tuple(answer["samples"])})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from weft.tune.record import Record
+from weft.tune.record import TrialRecord
 from weft.tune.space import Point
 
 
@@ -14,7 +14,7 @@ class Trial:
     0 a failure."""
 
     point: Point
-    record: Record
+    record: TrialRecord
     score: float
 
 
@@ -26,14 +26,14 @@ class History:
     known: the score of the best times that ratio.
     """
 
-    baseline: Record
+    baseline: TrialRecord
     trials: list[Trial] = field(default_factory=list)
     by_point: dict[Point, Trial] = field(default_factory=dict)
     best_score: float = 1.0
     best: Trial | None = None
     """The best trial that is faster than the default schedule, if any."""
 
-    def add(self, point: Point, record: Record) -> Trial:
+    def add(self, point: Point, record: TrialRecord) -> Trial:
         """Note a trial."""
         trial = Trial(point, record, self._score(record))
         self.trials.append(trial)
@@ -42,7 +42,7 @@ class History:
             self.best, self.best_score = trial, trial.score
         return trial
 
-    def _score(self, record: Record) -> float:
+    def _score(self, record: TrialRecord) -> float:
         if record.ok and record.relative:
             return self.best_score / record.relative
         if record.seconds and self.baseline.seconds:  # also of those that were stopped early: slow, but not how slow
@@ -50,7 +50,7 @@ class History:
         return 0.0
 
     @property
-    def best_record(self) -> Record:
+    def best_record(self) -> TrialRecord:
         """The record of the best schedule so far: what the next candidates are measured beside."""
         return self.baseline if self.best is None else self.best.record
 
