@@ -30,6 +30,15 @@ class Encoding:
         self.width = at
         """Columns of a row."""
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns: the sketches, then each candidate's columns of each knob."""
+        names = [f"sketch {s.name}" for s in self.space.sketches]
+        for sketch, tables in zip(self.space.sketches, self._tables, strict=True):
+            for knob, table in zip(sketch.knobs, tables, strict=True):
+                names += [f"{sketch.name} {knob.name} {i}" for i in range(table.shape[1])]
+        return tuple(names)
+
     def rows(self, points: Sequence[Point]) -> NDArray[np.float32]:
         """A row for each point."""
         made = np.zeros((len(points), self.width), np.float32)

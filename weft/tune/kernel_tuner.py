@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Protocol
 
-from weft.kernels.machine_code import scheduled
 from weft.kernels.task import KernelTask
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
@@ -20,7 +19,7 @@ from weft.tune.measure.local import Runner, Workload
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.search.history import History, Trial
 from weft.tune.search.strategy import Guide, Strategy
-from weft.tune.space import Point, Space, TraceSketch
+from weft.tune.space import Point, Space
 
 BATCH: Final = 8
 """Candidates that are measured between two updates of the guide."""
@@ -51,11 +50,6 @@ class Memory(Protocol):
 
     def similar(self, task: KernelTask, threads: int) -> Sequence[Trace]:
         """The best schedules of kernels like it, the most similar first."""
-
-
-def default_space(task: KernelTask) -> Space:
-    """The schedules that differ from the default one in the decisions of its rules."""
-    return Space((TraceSketch("default", scheduled(task.program, task.target, None, (), task.maker).trace),))
 
 
 @dataclass

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from weft.tune.draft.model import DraftModel
 from weft.tune.encoding import Encoding
-from weft.tune.model.cost_model import CostModel  # type: ignore
+from weft.tune.model.cost_model import CostModel
 from weft.tune.search.history import Trial
 from weft.tune.space import Point
 

@@ -1,0 +1,115 @@
+"""Schedules in the model: what wins alone may lose there, where caches hold other data and threads have other work.
+
+The model is compiled with the new schedules and without them, and both run in turns. A kernel that takes longer in the
+model than its default is refused. If the model as a whole is not faster then, the kernels that gained least are given
+up until it is, or until none is left.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from weft.kernels.task import KernelTask
+from weft.runtime.executable import Executable
+from weft.schedule.trace import Trace
+from weft.support.clock import seconds_of
+
+TURNS: Final = 7
+"""Turns of each executable; the median counts."""
+TURN_SECONDS: Final = 0.15
+"""A turn lasts about so long, and has three runs at least."""
+PROFILED: Final = 5
+"""Runs of a turn in which each kernel is timed."""
+NO_WORSE: Final = 1.0
+"""A kernel stays if it takes at most so many times as long as its default, in the model."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Schedules by the identity of their kernels, as a source of schedules."""
+
+    traces: Mapping[str, Trace]
+
+    def find(self, task: KernelTask) -> Trace | None:
+        """The schedule chosen for a kernel."""
+        return self.traces.get(task.identity)
+
+
+@dataclass
+class Verdicts:
+    """What was found: the schedules that stay, why others do not (by identity), and the seconds of a run of the model
+    before and after."""
+
+    accepted: dict[str, Trace]
+    refused: dict[str, str] = field(default_factory=dict)
+    before: float = 0.0
+    after: float = 0.0
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast the model is."""
+        return self.before / self.after if self.after else 1.0
+
+
+Compile = Callable[[Chosen | None], Executable]
+
+
+def checked_in_model(
+    compile: Compile, inputs: Sequence[Any], chosen: Mapping[str, Trace], symbols: Mapping[str, str]
+) -> Verdicts:
+    """Which of the ``chosen`` schedules (by identity) stay. ``symbols`` are the names of their kernels in executables,
+    ``compile`` makes the model with some of them."""
+    verdicts = Verdicts(dict(chosen))
+    default = compile(None)
+    if not chosen:
+        verdicts.before = verdicts.after = in_turns([default], inputs)[0]
+        return verdicts
+    tuned = compile(Chosen(verdicts.accepted))
+    gained: dict[str, float] = {}
+    was, now = kernels_in_turns([default, tuned], inputs)
+    for identity in chosen:
+        name = symbols[identity]
+        old, new = was.get(name, 0.0), now.get(name, 0.0)
+        gained[identity] = old - new
+        if new > NO_WORSE * old:
+            verdicts.refused[identity] = f"{new / old:.2f} times as slow in the model" if old else "not in the model"
+            del verdicts.accepted[identity]
+    while True:
+        tuned = compile(Chosen(verdicts.accepted)) if verdicts.refused else tuned
+        verdicts.before, verdicts.after = in_turns([default, tuned], inputs)
+        if not verdicts.accepted or verdicts.after <= verdicts.before:
+            return verdicts
+        least = min(verdicts.accepted, key=lambda i: gained[i])
+        verdicts.refused[least] = "the model is not faster with it"
+        del verdicts.accepted[least]
+
+
+def in_turns(executables: Sequence[Executable], inputs: Sequence[Any]) -> list[float]:
+    """The median seconds of a run of each executable; they run in turns."""
+    runs = []
+    for e in executables:
+        e(*inputs)
+        once = seconds_of(lambda e=e: e(*inputs))  # type: ignore[misc]
+        runs.append(max(3, round(TURN_SECONDS / max(once, 1e-6))))
+    times: list[list[float]] = [[] for _ in executables]
+    for _ in range(TURNS):
+        for e, n, found in zip(executables, runs, times, strict=True):
+            found.append(statistics.median(seconds_of(lambda e=e: e(*inputs)) for _ in range(n)))  # type: ignore[misc]
+    return [statistics.median(t) for t in times]
+
+
+def kernels_in_turns(executables: Sequence[Executable], inputs: Sequence[Any]) -> list[dict[str, float]]:
+    """For each executable the median seconds that each kernel takes in a run, all its calls together; the executables
+    run in turns."""
+    times: list[dict[str, list[float]]] = [{} for _ in executables]
+    for _ in range(TURNS):
+        for e, found in zip(executables, times, strict=True):
+            sums: dict[str, float] = {}
+            for k in e.profile(*inputs, runs=PROFILED).kernels:
+                sums[k.kernel] = sums.get(k.kernel, 0.0) + k.median_ms * 1e-3
+            for name, seconds in sums.items():
+                found.setdefault(name, []).append(seconds)
+    return [{name: statistics.median(t) for name, t in found.items()} for found in times]

@@ -1,0 +1,177 @@
+"""Tunes a model: its kernels share a budget, and what is found is checked in the model before it is kept.
+
+model ── kernels_of_model ──▸ a KernelTuner for each ── TaskScheduler ──▸ confirmed ── in the model ──▸ database
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.graph.nodes import Module
+from weft.kernels.cache import KernelCache
+from weft.lowering.graph_to_te import group_to_te
+from weft.pipeline import Options, compile_module
+from weft.plugins.registry import STOCK, Registry
+from weft.runtime.executable import Executable
+from weft.static_cost.bound import least
+from weft.static_cost.judge import machine_of
+from weft.support.errors import UserError
+from weft.target import Target
+from weft.tune.database import Database
+from weft.tune.draft.estimate import Machine
+from weft.tune.draft.model import DraftModel
+from weft.tune.encoding import Encoding
+from weft.tune.in_model import Chosen, Verdicts, checked_in_model
+from weft.tune.kernel_tuner import KernelTuner
+from weft.tune.measure.local import Runner, Workload
+from weft.tune.model.boosted import BoostedTrees, BoostingOptions
+from weft.tune.record import TrialRecord
+from weft.tune.scheduler import Budget, Observer, TaskScheduler, TaskState
+from weft.tune.search import strategy_named
+from weft.tune.search.guides import DraftGuide, LearnedGuide
+from weft.tune.search.strategy import Guide
+from weft.tune.sketches import space_of
+from weft.tune.space import Space
+from weft.tune.workloads import ModelKernel, kernels_of_model
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to search. ``strategy`` is a name of :data:`weft.tune.search.STRATEGIES`; ``learned``: a cost model learns
+    from the trials; ``policy``: see :class:`~weft.tune.scheduler.TaskScheduler`; ``in_model``: check what is found in
+    the model."""
+
+    strategy: str = "refine"
+    learned: bool = True
+    policy: str = "gain"
+    seed: int = 0
+    in_model: bool = True
+
+
+@dataclass
+class Tuned:
+    """The result: what was found for each kernel (``best`` and ``records`` by identity), and the verdicts of the
+    model. ``scheduler`` tells how the search went."""
+
+    kernels: list[ModelKernel]
+    scheduler: TaskScheduler
+    best: dict[str, TrialRecord] = field(default_factory=dict)
+    verdicts: Verdicts | None = None
+
+    @property
+    def schedules(self) -> Chosen:
+        """The accepted schedules, as a source of schedules for :func:`weft.compile`."""
+        if self.verdicts is not None:
+            return Chosen(self.verdicts.accepted)
+        return Chosen({i: r.trace for i, r in self.best.items() if r.trace is not None})
+
+
+class ModelTuner:
+    """Tunes ``module`` for ``target`` with ``threads`` threads, and keeps everything in ``database``.
+
+    ``sizes`` are values of open sizes (:func:`~weft.tune.workloads.kernels_of_model`).
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        target: Target,
+        runner: Runner,
+        database: Database,
+        budget: Budget,
+        *,
+        threads: int = 1,
+        sizes: Mapping[str, Sequence[int]] | None = None,
+        options: Options | None = None,
+        settings: Settings | None = None,
+        observer: Observer | None = None,
+        registry: Registry = STOCK,
+    ) -> None:
+        self._module, self._target, self._threads, self._options = module, target, threads, options or Options()
+        self._runner, self._database, self._registry = runner, database, registry
+        self.settings = settings or Settings()
+        self.run = secrets.token_hex(4)
+        self.kernels = kernels_of_model(module, target, threads, sizes, self._options, registry)
+        tasks = [self._task(k) for k in self.kernels]
+        self.scheduler = TaskScheduler(tasks, budget, self.settings.policy, observer)
+
+    def search(self) -> Tuned:
+        """Search until the budget is spent, then measure the best schedules again."""
+        self.scheduler.run()
+        tuned = Tuned(self.kernels, self.scheduler)
+        for task in self.scheduler.tasks:
+            if task.baseline and task.tuner.speedup > 1:
+                task.tuner.open()
+                record = task.tuner.confirm()
+                if record.trace is not None:
+                    tuned.best[task.tuner.workload.task.identity] = record
+        return tuned
+
+    def check(self, tuned: Tuned, inputs: Sequence[Any]) -> Verdicts:
+        """Run the model on ``inputs`` with and without the schedules, and note in the database which stay."""
+        chosen = {i: r.trace for i, r in tuned.best.items() if r.trace is not None}
+        symbols = {k.workload.task.identity: k.workload.task.symbol for k in self.kernels}
+        cache = KernelCache(None)
+
+        def compiled(schedules: Chosen | None) -> Executable:
+            artifact, _ = compile_module(
+                self._module, [self._target], options=self._options, schedules=schedules, cache=cache,
+                registry=self._registry,
+            )  # fmt: skip
+            return Executable(artifact, self._threads)
+
+        verdicts = tuned.verdicts = checked_in_model(compiled, inputs, chosen, symbols)
+        name = str(self._module.attrs.get("name", "")) or "model"
+        for k in self.kernels:
+            identity = k.workload.task.identity
+            if identity in tuned.best:
+                reason = verdicts.refused.get(identity, "")
+                self._note(k, tuned.best[identity], name, not reason, reason)
+        return verdicts
+
+    def _note(self, kernel: ModelKernel, record: TrialRecord, model: str, accepted: bool, reason: str) -> None:
+        task = kernel.workload.task
+        for trial in reversed(self._database.trials(task)):
+            if trial.trace_text == (None if record.trace is None else record.trace.to_json()):
+                self._database.add_verdict(trial, model, accepted, reason)
+                return
+
+    def _task(self, kernel: ModelKernel) -> TaskState:
+        task, settings = kernel.workload.task, self.settings
+        space = space_of(task)
+        tuner = KernelTuner(
+            kernel.workload,
+            space,
+            self._runner,
+            strategy_named(settings.strategy),
+            guide=guide_of(space, kernel.workload, settings),
+            memory=self._database,
+            seed=settings.seed,
+            run=self.run,
+        )
+        return TaskState(kernel.name, tuner, kernel.calls, bound_of(kernel))
+
+
+def guide_of(space: Space, workload: Workload, settings: Settings) -> Guide:
+    """The draft model of a kernel, corrected by what is learned from its trials."""
+    task = workload.task
+    draft = DraftModel(space, task.program, Machine.of(task.target, workload.threads), settings.seed)
+    if not settings.learned:
+        return DraftGuide(draft)
+    encoding = Encoding(space)
+    model = BoostedTrees(encoding.columns, BoostingOptions(residual=True, seed=settings.seed))
+    return LearnedGuide(encoding, model, draft, task.identity)
+
+
+def bound_of(kernel: ModelKernel) -> float:
+    """The least seconds of one call that arithmetic and memory allow; 0 where that is not known."""
+    task = kernel.workload.task
+    try:
+        machine = machine_of(task.target)
+    except UserError:  # a processor whose instructions are not known
+        return 0.0
+    stages = group_to_te(kernel.group)
+    return least(stages.outputs, stages.inputs, machine).units * machine.unit_seconds / kernel.workload.threads
