@@ -122,16 +122,6 @@ def report(given: Sequence[Samples]) -> Table:
     return Table("Learned cost models, on kinds of operators that they have not seen", columns, tuple(rows), note)
 
 
-def run(
-    quick: bool, points: int = 64, kinds: Sequence[str] = tuple(KERNELS), stored: Path | None = None
-) -> list[Table]:
-    """Measure a corpus, or read a stored one, and report."""
-    if quick:
-        points, kinds = 12, ("matmul", "elementwise", "column_sums", "transpose")
-    target = Target("cpu")
-    return [report(samples(_points(points, kinds, stored, target), target))]
-
-
 def _points(points: int, kinds: Sequence[str], stored: Path | None, target: Target) -> list[Point]:
     if stored is not None and stored.exists():
         return read(stored)

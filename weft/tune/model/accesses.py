@@ -13,7 +13,7 @@ from weft.tir.nodes import Buffer, Stmt, Store
 from weft.tir.visit import expressions
 from weft.tune.model.addresses import LANE, AffineForm, Values, movement
 from weft.tune.model.footprint import Footprint, Stride, footprint, strides_between
-from weft.tune.model.statements import KernelLoop, Place, StatementGroup, size_of
+from weft.tune.model.statements import KernelLoop, StatementGroup, StatementPlace, size_of
 
 MAX_SPAN_BYTES: Final = 1 << 40
 """Longest range that a call of a function is assumed to access."""
@@ -23,12 +23,14 @@ MAX_SPAN_BYTES: Final = 1 << 40
 class BufferAccess:
     """Loads and stores of one buffer by a group of statements, whose addresses differ by constants.
 
-    ``offsets`` are these constants, in bytes; ``width`` is the length of one access in bytes, without the lanes of
-    vectors. ``touched[k]`` is the footprint of the ``k`` innermost loops, ``strides[k]`` how the address moves in the
-    ``k``-th loop from the inside (None: to places that come from data).
+    ``owner`` tells buffers apart (``HeldMemory.owner``). ``offsets`` are these constants, in bytes; ``width`` is the
+    length of one access in bytes, without the lanes of vectors. ``touched[k]`` is the footprint of the ``k`` innermost
+    loops, ``strides[k]`` how the address moves in the ``k``-th loop from the inside (None: to places that come from
+    data).
     """
 
     buffer: Buffer
+    owner: object
     form: AffineForm
     lanes: int
     width: int
@@ -66,7 +68,9 @@ def accesses(group: StatementGroup) -> list[BufferAccess]:
         key = (one.buffer, one.form.terms, one.lanes, one.width)
         access = found.get(key)
         if access is None:
-            access = found[key] = BufferAccess(one.buffer, one.form, one.lanes, one.width)
+            access = found[key] = BufferAccess(
+                one.buffer, group.place.memory.owner(one.buffer), one.form, one.lanes, one.width
+            )
         access.offsets.add(one.form.constant * one.buffer.dtype.nbytes)
         access.reads |= one.reads
         access.writes |= one.writes
@@ -86,7 +90,7 @@ class _Accessed(NamedTuple):
     writes: bool
 
 
-def _accessed(copies: Sequence[Stmt], place: Place) -> Iterator[_Accessed]:
+def _accessed(copies: Sequence[Stmt], place: StatementPlace) -> Iterator[_Accessed]:
     forms = place.forms
     roots: list[Expr] = []
     for s in copies:
@@ -103,7 +107,7 @@ def _accessed(copies: Sequence[Stmt], place: Place) -> Iterator[_Accessed]:
             yield _Accessed(e.source, forms.of(e.indices[0]), e.lanes, e.source.dtype.nbytes, True, False)
 
 
-def _span(e: Call, place: Place) -> _Accessed:
+def _span(e: Call, place: StatementPlace) -> _Accessed:
     """The elements that a function gets the address of."""
     first, last = e.args
     assert isinstance(first, Load) and isinstance(last, Load) and isinstance(first.source, Buffer)
@@ -115,7 +119,7 @@ def _span(e: Call, place: Place) -> _Accessed:
     return _Accessed(first.source, begin, 1, max(nbytes, min(width, whole)), "r" in how, "w" in how)
 
 
-def _move(access: BufferAccess, loops: Sequence[KernelLoop], place: Place, middle: Values) -> None:
+def _move(access: BufferAccess, loops: Sequence[KernelLoop], place: StatementPlace, middle: Values) -> None:
     """Fill in how the address moves, and the footprint of each number of inner loops."""
     nbytes, form, lets = access.buffer.dtype.nbytes, access.form, place.lets
     scattered = 1.0
@@ -167,12 +171,12 @@ class Reuse:
 
     def __init__(self, groups: Sequence[AnalysedGroup]) -> None:
         self.groups = groups
-        self.in_one_turn: dict[KernelLoop | None, dict[Buffer, float]] = {}
+        self.in_one_turn: dict[KernelLoop | None, dict[object, float]] = {}
         for g in groups:
             for k, loop in enumerate((*g.loops, None)):
                 here = self.in_one_turn.setdefault(loop, {})
                 for a in g.accesses:
-                    here[a.buffer] = max(here.get(a.buffer, 0.0), a.touched[k].nbytes)
+                    here[a.owner] = max(here.get(a.owner, 0.0), a.touched[k].nbytes)
 
     def again(self, g: AnalysedGroup, access: BufferAccess) -> Again | None:
         """When the data of an access of ``g`` are used again; None if never."""
@@ -180,7 +184,7 @@ class Reuse:
         if at is not None:
             loop = g.loops[at]
             return Again(float(loop.extent), self._turns(g, at), self._bytes(loop), by_others=False)
-        others = [o for o in self.groups if o is not g and any(a.buffer is access.buffer for a in o.accesses)]
+        others = [o for o in self.groups if o is not g and any(a.owner is access.owner for a in o.accesses)]
         if not others:
             return None
         common = max(_common(g.group.place.loops, o.group.place.loops) for o in others)

@@ -22,15 +22,13 @@ class CostModel(Protocol):
         task_key: str,
         features: ArrayLike,
         seconds: Sequence[float | None],
-        analytic: Sequence[float] | None = None,
+        analytic: ArrayLike | None = None,
     ) -> None:
         """Learn from trials: ``features[n, columns]`` and the seconds of each, None for a trial without a time, which
         counts as infinitely slow."""
         ...
 
-    def predict(
-        self, task_key: str, features: ArrayLike, analytic: Sequence[float] | None = None
-    ) -> NDArray[np.float64]:
+    def predict(self, task_key: str, features: ArrayLike, analytic: ArrayLike | None = None) -> NDArray[np.float64]:
         """Scores of candidates: the higher, the faster. All are equal as long as nothing was learned."""
         ...
 

@@ -13,13 +13,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.lowering.kernel.common.allocate import MAX_STACK_BYTES
 from weft.target import Target
 from weft.tir.nodes import Buffer, Program
 from weft.tune.model.accesses import Again, AnalysedGroup, BufferAccess, Reuse, accesses
 from weft.tune.model.hardware import HARDWARE, hardware
 from weft.tune.model.operations import KINDS, WIDTHS, operations
-from weft.tune.model.statements import KernelStatements, StatementGroup, statements
+from weft.tune.model.statements import OWN_SCOPES, KernelStatements, StatementGroup, scope_of, statements
 from weft.tune.model.traffic import CACHES, INSTRUCTIONS, instructions, moved_lines
 
 Matrix: TypeAlias = "NDArray[np.float32]"
@@ -35,8 +34,8 @@ MAX_BUFFERS: Final = 5
 CURVE_ITERATIONS: Final = tuple(1 << k for k in range(0, 24, 3))
 """Iterations after which it is asked how many different bytes were touched."""
 
-SCOPES: Final = ("register", "stack", "scratch", "workspace", "parameter")
-"""Where a buffer is: a register file, the stack, memory of one thread, memory of the kernel, memory of the caller."""
+SCOPES: Final = (*OWN_SCOPES, "parameter")
+"""Where a buffer is: in memory of the kernel, or in that of the caller."""
 
 _LOOPS: Final = (
     "loops",
@@ -69,7 +68,7 @@ _BUFFER: Final = (
     "gather",
 )
 _MEMORY: Final = (
-    *(f"allocated_{scope}" for scope in SCOPES[:-1]),
+    *(f"allocated_{scope}" for scope in OWN_SCOPES),
     "register_share",
     "prefetches",
     "statements",
@@ -95,8 +94,8 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
 """The columns by what they tell, in the order in which they stand in a row."""
 NAMES: Final = tuple(name for group in GROUPS.values() for name in group)
 """The names of the columns of :func:`features`."""
-_COUNTS: Final = sum(len(GROUPS[g]) for g in ("loops", "arithmetic", "traffic", "memory", "buffers", "reuse"))
-"""The first columns are counts, the others are logarithms already."""
+_COUNTS: Final = len(NAMES) - len(HARDWARE)
+"""The first columns are counts; those of the machine are logarithms already."""
 
 
 def features(kernel: Program, target: Target, rows: int = MAX_ROWS) -> Matrix:
@@ -158,22 +157,9 @@ def _loops(group: StatementGroup, target: Target) -> list[float]:
 
 def _memory(found: KernelStatements, target: Target) -> list[float]:
     """Allocated bytes by scope, the share of the register file that they take, and prefetches."""
-    by_scope = dict.fromkeys(SCOPES[:-1], 0.0)
-    for buffer, nbytes in found.allocated.items():
-        by_scope[_scope(buffer, frozenset(), nbytes)] += nbytes
     cpu = target.cpu
     file = max(1, cpu.vector_registers * cpu.vector_bits // 8)
-    return [*by_scope.values(), by_scope["register"] / file, found.prefetches]
-
-
-def _scope(buffer: Buffer, params: frozenset[Buffer], nbytes: int) -> str:
-    if buffer in params:
-        return "parameter"
-    if buffer.scope == "register":
-        return "register"
-    if buffer.scope == "local":
-        return "stack" if nbytes <= MAX_STACK_BYTES else "scratch"
-    return "workspace"
+    return [*map(float, found.allocated.values()), found.allocated["register"] / file, found.prefetches]
 
 
 _NO_BUFFER: Final = [0.0] * len(_BUFFER)
@@ -197,12 +183,12 @@ def _buffers(g: AnalysedGroup, reuse: Reuse, params: frozenset[Buffer]) -> tuple
 
 
 def _buffer(g: AnalysedGroup, a: BufferAccess, params: frozenset[Buffer]) -> list[float]:
-    scope, size = _scope(a.buffer, params, a.size), float(a.size)
+    scope, size = "parameter" if a.buffer in params else scope_of(a.buffer, a.size), float(a.size)
     value = getattr(g.group.copies[0], "value", None)
     vector = value is not None and value.lanes > 1
     along = a.lane_strides if a.lanes > 1 else () if vector else _innermost(a)
     stride = 0.0 if a.gathers or not along else float(abs(along[0].step))
-    contiguous = 0.0 < stride <= a.width
+    contiguous = along is not None and len(along) == 1 and 0.0 < stride <= a.width
     kind = [contiguous, not contiguous and stride > 0, not along and not a.gathers, a.gathers]
     return [
         float(a.reads),
@@ -230,8 +216,11 @@ def _again(found: Again | None) -> list[float]:
 
 
 def _curve(iterations: Sequence[float], nbytes: Sequence[float]) -> list[float]:
-    """``log2(1 + bytes)`` touched after the iterations of the curve; between two loops it grows evenly."""
+    """The bytes touched after the iterations of the curve; between two loops they grow evenly, as powers do."""
     places = [log2(n) for n in iterations]
-    values = [log2(1 + n) for n in nbytes]
-    found: list[float] = np.interp([log2(n) for n in CURVE_ITERATIONS], places, values).tolist()
+    values = [log2(max(1.0, n)) for n in nbytes]
+    found: list[float] = np.exp2(np.interp(_CURVE_PLACES, places, values)).tolist()
     return found
+
+
+_CURVE_PLACES: Final = [log2(n) for n in CURVE_ITERATIONS]

@@ -38,18 +38,22 @@ class TaskSamples:
         return best / seconds if np.isfinite(best) else np.zeros_like(seconds)
 
     def residuals(self) -> Numbers:
-        """``log(seconds / analytic)`` of each trial."""
+        """``log(seconds / analytic)`` of each trial. That of a failed one is at least the largest of the others: even
+        where the prediction was bad, it is not to look better than they do."""
         seconds, analytic = np.concatenate(self.seconds), np.concatenate(self.analytic)
         measured = seconds[np.isfinite(seconds)]
         slowest = measured.max() if len(measured) else analytic.max()
-        residuals: Numbers = np.log(np.where(np.isfinite(seconds), seconds, FAILED_RATIO * slowest) / analytic)
+        failed = ~np.isfinite(seconds)
+        residuals: Numbers = np.log(np.where(failed, FAILED_RATIO * slowest, seconds) / analytic)
+        residuals[failed] = np.maximum(residuals[failed], residuals[~failed].max(initial=0.0))
         return residuals
 
 
 def checked_rows(features: ArrayLike, columns: Sequence[str]) -> NDArray[np.float32]:
     """``features`` as rows of float32. Raises UserError U051 unless each of ``columns`` has a finite number."""
     try:
-        rows = np.asarray(features, np.float32)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite and is refused below
+            rows = np.asarray(features, np.float32)
     except (TypeError, ValueError) as problem:
         raise UserError(f"features are rows of numbers: {problem}", code="U051") from problem
     if rows.ndim != 2 or rows.shape[1] != len(columns):
@@ -73,7 +77,7 @@ def checked_seconds(seconds: Sequence[float | None], count: int) -> Numbers:
     return made
 
 
-def checked_analytic(analytic: Sequence[float] | None, count: int, needed: bool) -> Numbers:
+def checked_analytic(analytic: ArrayLike | None, count: int, needed: bool) -> Numbers:
     """Analytic seconds of ``count`` candidates, 1 where there are none. Raises UserError U052, also if they are
     ``needed`` and not given."""
     if analytic is None and not needed:
@@ -91,7 +95,10 @@ def checked_analytic(analytic: Sequence[float] | None, count: int, needed: bool)
 
 
 def _numbers(values: Any, what: str, count: int) -> list[Any]:
-    made = list(values)
+    try:
+        made = list(values)
+    except TypeError:
+        raise UserError(f"{what} are one number for each row, not {type(values).__name__}", code="U052") from None
     if len(made) != count:
         raise UserError(f"there are {len(made)} {what} for {count} rows of features", code="U052")
     for v in made:

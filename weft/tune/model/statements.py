@@ -16,10 +16,13 @@ from weft.cost.assumed import EXTENT
 from weft.expr.intrinsic_table import PREFETCH_LEVELS
 from weft.expr.nodes import Binary, Call, Const, Expr, Load, Shuffle, Var
 from weft.expr.visit import bottom_up, loads
+from weft.lowering.kernel.common.allocate import MAX_STACK_BYTES
 from weft.support.errors import UserError
 from weft.tir.nodes import Allocate, Barrier, Block, Buffer, Evaluate, For, If, Let, Program, Seq, Stmt, Store
 from weft.tune.model.addresses import Forms, Lets, Values, value_of
 
+OWN_SCOPES: Final = ("register", "stack", "scratch", "workspace")
+"""Where an allocated buffer is: a register file, the stack, memory of one thread, memory of the kernel."""
 MIN_SHARE: Final = 1 / 8
 """Smallest share of the iterations that a condition is assumed to hold for: three samples do not tell it better."""
 
@@ -43,14 +46,34 @@ class KernelLoop:
         return len(self.turns)
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldMemory:
+    """The allocations around a statement, outermost first, with their bytes."""
+
+    held: tuple[tuple[Allocate, int], ...] = ()
+
+    def owner(self, buffer: Buffer) -> object:
+        """What tells buffers apart: one may be allocated at several places, and each has other contents."""
+        return next((a for a, _ in reversed(self.held) if a.buffer is buffer), buffer)
+
+    @property
+    def by_scope(self) -> dict[str, int]:
+        """The bytes that are held at once, by scope."""
+        total = dict.fromkeys(OWN_SCOPES, 0)
+        for allocate, nbytes in self.held:
+            total[scope_of(allocate.buffer, nbytes)] += nbytes
+        return total
+
+
+class StatementPlace(NamedTuple):
     """Where a statement stands: the loops around it, outermost first; the share of their iterations for which the
-    conditions around it hold; the number of these conditions; what names stand for."""
+    conditions around it hold; the number of these conditions; what names stand for; what is allocated."""
 
     loops: tuple[KernelLoop, ...]
     share: float
     conditions: int
     forms: Forms
+    memory: HeldMemory
 
     @property
     def points(self) -> Values:
@@ -72,7 +95,7 @@ class Place(NamedTuple):
 class StatementGroup:
     """``copies`` of one statement, which differ by constants. They are stores, calls, or names for loaded values."""
 
-    place: Place
+    place: StatementPlace
     copies: list[Stmt]
 
     @property
@@ -83,11 +106,11 @@ class StatementGroup:
 
 @dataclass(slots=True)
 class KernelStatements:
-    """What features are computed from. ``allocated`` are buffers with their bytes, ``prefetches`` the number of cache
-    lines that the kernel asks for ahead."""
+    """What features are computed from. ``allocated`` are the most bytes that are held at once, by scope,
+    ``prefetches`` the number of cache lines that the kernel asks for ahead."""
 
     groups: list[StatementGroup] = field(default_factory=list)
-    allocated: dict[Buffer, int] = field(default_factory=dict)
+    allocated: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OWN_SCOPES, 0))
     prefetches: float = 0.0
 
 
@@ -95,15 +118,16 @@ def statements(kernel: Program) -> KernelStatements:
     """The statements of ``kernel``. Raises UserError U050 for a program that is not in kernel form."""
     found = KernelStatements()
     grouping = _Grouping(found)
-    top = Place((), 1.0, 0, Forms(frozenset(kernel.sizes)))
-    pending: list[tuple[Stmt, Place]] = [(kernel.body, top)]
+    top = StatementPlace((), 1.0, 0, Forms(frozenset(kernel.sizes)), HeldMemory())
+    pending: list[tuple[Stmt, StatementPlace]] = [(kernel.body, top)]
     while pending:
         s, place = pending.pop()
         if isinstance(s, Seq):
             pending.extend((c, place) for c in reversed(s.stmts))
         elif isinstance(s, Allocate):
-            found.allocated[s.buffer] = size_of(s.buffer, place)
-            pending.append((s.body, place))
+            memory = HeldMemory((*place.memory.held, (s, size_of(s.buffer, place))))
+            found.allocated = {k: max(n, memory.by_scope[k]) for k, n in found.allocated.items()}
+            pending.append((s.body, place._replace(memory=memory)))
         elif isinstance(s, For):
             pending.append((s.body, place._replace(loops=(*place.loops, _loop(s, place)))))
         elif isinstance(s, If):
@@ -127,7 +151,7 @@ def statements(kernel: Program) -> KernelStatements:
     return found
 
 
-def size_of(buffer: Buffer, place: Place | None = None) -> int:
+def size_of(buffer: Buffer, place: StatementPlace | None = None) -> int:
     """The bytes of a buffer; sizes that are not known have the assumed extent."""
     total = buffer.dtype.nbytes
     for extent in buffer.shape:
@@ -135,7 +159,16 @@ def size_of(buffer: Buffer, place: Place | None = None) -> int:
     return total
 
 
-def _number(e: Expr, place: Place | None, unknown: int) -> int:
+def scope_of(buffer: Buffer, nbytes: int) -> str:
+    """Where an allocated buffer of so many bytes is: one of :data:`OWN_SCOPES`."""
+    if buffer.scope == "register":
+        return "register"
+    if buffer.scope == "local":
+        return "stack" if nbytes <= MAX_STACK_BYTES else "scratch"
+    return "workspace"
+
+
+def _number(e: Expr, place: StatementPlace | None, unknown: int) -> int:
     """The average of ``e`` over three iterations of the loops around it."""
     if type(e) is Const:
         return int(e.value)
@@ -143,7 +176,7 @@ def _number(e: Expr, place: Place | None, unknown: int) -> int:
     return unknown if found is None else int(np.mean(found))
 
 
-def _loop(s: For, place: Place) -> KernelLoop:
+def _loop(s: For, place: StatementPlace) -> KernelLoop:
     start = _number(s.start, place, 0)
     extent = max(1, _number(s.extent, place, EXTENT))
     turns = range(start, start + extent)
@@ -154,7 +187,7 @@ def _loop(s: For, place: Place) -> KernelLoop:
     )
 
 
-def _branches(s: If, place: Place) -> list[tuple[Stmt, Place]]:
+def _branches(s: If, place: StatementPlace) -> list[tuple[Stmt, StatementPlace]]:
     """The branches of a condition, the last one first, with the share of iterations for which each runs."""
     holds = value_of(s.condition, place.points, place.lets)
     share = 0.5 if holds is None else float(np.mean(holds))
@@ -177,15 +210,17 @@ class _Grouping:
         self.found = found
         self.groups: dict[object, StatementGroup] = {}
         self.numbers: dict[object, int] = {}
-        self.known: dict[Forms, dict[Expr, int]] = {}
+        self.known: dict[tuple[Forms, HeldMemory], dict[Expr, int]] = {}
 
-    def add(self, s: Stmt, place: Place) -> None:
+    def add(self, s: Stmt, place: StatementPlace) -> None:
         """Add a statement to its group, the first one to the list."""
-        known = self.known.setdefault(place.forms, {})
+        known = self.known.setdefault((place.forms, place.memory), {})
         roots: Sequence[Expr | None] = (s.value,) if isinstance(s, (Let, Evaluate)) else (s.value, s.mask)  # type: ignore[attr-defined]  # store
-        target = (s.buffer, self._address(s.indices, place.forms)) if isinstance(s, Store) else None
+        target = None
+        if isinstance(s, Store):
+            target = (place.memory.owner(s.buffer), self._address(s.indices, place.forms))
         loop = place.loops[-1] if place.loops else None
-        parts = tuple(None if e is None else self._shape(e, known, place.forms) for e in roots)
+        parts = tuple(None if e is None else self._shape(e, known, place) for e in roots)
         key = (type(s), loop, place.share, place.conditions, target, parts)
         group = self.groups.get(key)
         if group is None:
@@ -193,11 +228,12 @@ class _Grouping:
             self.found.groups.append(group)
         group.copies.append(s)
 
-    def _shape(self, root: Expr, known: dict[Expr, int], forms: Forms) -> int:
+    def _shape(self, root: Expr, known: dict[Expr, int], place: StatementPlace) -> int:
         def number(e: Expr) -> int:
             if type(e) is Load:
                 mask = None if e.mask is None else known[e.mask]
-                what: object = (Load, e.source, self._address(e.indices, forms), mask)
+                source = place.memory.owner(e.source) if isinstance(e.source, Buffer) else e.source
+                what: object = (Load, source, self._address(e.indices, place.forms), mask)
             elif type(e) is Const:
                 what = (Const, e.dtype)
             elif type(e) is Var:

@@ -34,8 +34,8 @@ def instructions(g: AnalysedGroup, target: Target) -> list[float]:
 def moved_lines(g: AnalysedGroup, target: Target) -> list[float]:
     """The numbers :data:`CACHES` for all runs of a group.
 
-    The largest set of inner loops whose data fit into a cache brings each line in once; what is outside of it brings
-    them in again.
+    The innermost loop whose data do not fit into a cache brings each of its lines in once, as what two of its
+    iterations share stays in the cache; the loops outside of it bring them in again.
     """
     cpu, memory = target.cpu, list(_in_memory(g))
     iterations = [1.0]
@@ -44,7 +44,7 @@ def moved_lines(g: AnalysedGroup, target: Target) -> list[float]:
     nbytes = [sum(a.touched[k].nbytes for a in memory) for k in range(len(iterations))]
     found = []
     for cache in (cpu.l1, cpu.l2, last_cache(cpu.l2, cpu.l3, cpu.cores)):
-        inner = max((k for k, n in enumerate(nbytes) if n <= cache), default=0)
+        inner = next((k for k, n in enumerate(nbytes) if n > cache), len(nbytes) - 1)
         lines = sum(a.touched[inner].lines for a in memory)
         found.append(lines * iterations[-1] / iterations[inner] * g.group.place.share)
     return found
