@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weft.tune.space import Knob, Point, Space
 
-SMALLEST: Final = 0.5
+ZERO_COUNTS_AS: Final = 0.5
 """What a decision of 0 counts as, since logarithms are taken."""
 
 
@@ -57,11 +57,11 @@ class Encoding:
 def knob_table(knob: Knob) -> NDArray[np.float32]:
     """The columns of each candidate of a knob."""
     if all(_is_number(v) for v in knob.values):
-        return np.array([[np.log2(max(v, SMALLEST))] for v in knob.values], np.float32)
+        return np.array([[np.log2(max(v, ZERO_COUNTS_AS))] for v in knob.values], np.float32)
     if all(isinstance(v, tuple) and all(_is_number(n) for n in v) for v in knob.values):
         if sorted(knob.values[0]) == list(range(len(knob.values[0]))):
             return np.array([np.argsort(v) for v in knob.values], np.float32)
-        return np.log2(np.maximum(np.array(knob.values, np.float32), SMALLEST))
+        return np.log2(np.maximum(np.array(knob.values, np.float32), ZERO_COUNTS_AS))
     return np.eye(len(knob.values), dtype=np.float32)
 
 

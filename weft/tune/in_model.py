@@ -10,6 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from weft.kernels.task import KernelTask
@@ -92,12 +93,12 @@ def in_turns(executables: Sequence[Executable], inputs: Sequence[Any]) -> list[f
     runs = []
     for e in executables:
         e(*inputs)
-        once = seconds_of(lambda e=e: e(*inputs))  # type: ignore[misc]
+        once = seconds_of(partial(e, *inputs))
         runs.append(max(3, round(TURN_SECONDS / max(once, 1e-6))))
     times: list[list[float]] = [[] for _ in executables]
     for _ in range(TURNS):
         for e, n, found in zip(executables, runs, times, strict=True):
-            found.append(statistics.median(seconds_of(lambda e=e: e(*inputs)) for _ in range(n)))  # type: ignore[misc]
+            found.append(statistics.median(seconds_of(partial(e, *inputs)) for _ in range(n)))
     return [statistics.median(t) for t in times]
 
 

@@ -21,7 +21,7 @@ from weft.static_cost.judge import machine_of
 from weft.support.errors import UserError
 from weft.target import Target
 from weft.tune.database import Database
-from weft.tune.draft.estimate import Machine
+from weft.tune.draft.estimate import DraftMachine
 from weft.tune.draft.model import DraftModel
 from weft.tune.encoding import Encoding
 from weft.tune.in_model import Chosen, Verdicts, checked_in_model
@@ -158,7 +158,7 @@ class ModelTuner:
 def guide_of(space: Space, workload: Workload, settings: Settings) -> Guide:
     """The draft model of a kernel, corrected by what is learned from its trials."""
     task = workload.task
-    draft = DraftModel(space, task.program, Machine.of(task.target, workload.threads), settings.seed)
+    draft = DraftModel(space, task.program, DraftMachine.of(task.target, workload.threads), settings.seed)
     if not settings.learned:
         return DraftGuide(draft)
     encoding = Encoding(space)

@@ -23,7 +23,7 @@ HOPE_TRIALS: Final = 24
 """Trials after which the hope without any gain is half of that."""
 MEMORY: Final = 3
 """Batches whose gains count."""
-SMALL: Final = 1e-3
+MIN_PROMISE: Final = 1e-3
 """Share of the model's time that the next batch of every kernel must promise for tuning to go on."""
 POLICIES: Final = ("gain", "round-robin")
 
@@ -172,7 +172,7 @@ class TaskScheduler:
             self._turn += 1
             return able[self._turn % len(able)]
         best = max(able, key=lambda t: t.promise)
-        if sum(t.promise for t in able) < SMALL * self.total:
+        if sum(t.promise for t in able) < MIN_PROMISE * self.total:
             self.ended = "more trials promise little"
             return None
         return best

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.target import Target
-from weft.tune.draft.nests import Access, Nest, Structure, Term
+from weft.tune.draft.nests import Nest, NestAccess, Structure, Term
 
 Array = NDArray[np.float64]
 Order = NDArray[np.int64]
@@ -39,7 +39,7 @@ DECODE_FACTOR: Final = 1.3
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class DraftMachine:
     """What the estimate depends on. Bytes of caches are those that one core can use."""
 
     lanes: int
@@ -54,7 +54,7 @@ class Machine:
     fork_cycles: float
 
     @classmethod
-    def of(cls, target: Target, threads: int) -> Machine:
+    def of(cls, target: Target, threads: int) -> DraftMachine:
         """The machine of a CPU target."""
         cpu, rates = target.cpu, target.cpu.rates
         lanes = max(1, cpu.vector_bits // 32)
@@ -80,7 +80,7 @@ class Machine:
 
 
 def estimate(
-    structure: Structure, numbers: Array, machine: Machine, orders: Sequence[Order | None] | None = None
+    structure: Structure, numbers: Array, machine: DraftMachine, orders: Sequence[Order | None] | None = None
 ) -> Array:
     """Seconds for each row of ``numbers``: vectors that belong to the structure. ``orders`` are those of the loops of
     each nest, for each row the loop of the structure at each place (None: as in the structure)."""
@@ -93,7 +93,7 @@ def estimate(
 class _Block:
     """One nest, for all rows."""
 
-    def __init__(self, nest: Nest, numbers: Array, machine: Machine, order: Order | None) -> None:
+    def __init__(self, nest: Nest, numbers: Array, machine: DraftMachine, order: Order | None) -> None:
         self.nest, self.n, self.machine = nest, numbers, machine
         depth = len(nest.loops)
         extents = np.maximum(numbers[:, [loop.extent for loop in nest.loops]], 1.0)
@@ -181,7 +181,7 @@ class _Block:
         decoded: Array = cycles * np.where(large, DECODE_FACTOR, 1.0)
         return decoded
 
-    def _vectors_of(self, access: Access, inside: Sequence[int], vector: int | None, lanes: Array) -> Array:
+    def _vectors_of(self, access: NestAccess, inside: Sequence[int], vector: int | None, lanes: Array) -> Array:
         """Loads or stores of an access in one body: elements that several instances share count once."""
         if vector is None:
             return self._elements(access, inside)
@@ -192,7 +192,7 @@ class _Block:
         contiguous, scattered = np.ceil(wide / lanes), wide * GATHER_CYCLES
         return rows * np.where(moved == 0, 1.0, np.where(moved == 1, contiguous, scattered))
 
-    def _step(self, access: Access, loop: int) -> Array:
+    def _step(self, access: NestAccess, loop: int) -> Array:
         """How many elements a step of a loop moves an access: 0, 1, or more."""
         total = np.zeros(len(self.n))
         inner = np.ones(len(self.n))
@@ -208,7 +208,7 @@ class _Block:
             inner = inner * self.n[:, shape]
         return total
 
-    def _elements(self, access: Access, loops: Sequence[int]) -> Array:
+    def _elements(self, access: NestAccess, loops: Sequence[int]) -> Array:
         """Different elements that an access touches while ``loops`` run."""
         made = np.ones(len(self.n))
         for shape, term in zip(access.shape, access.terms, strict=True):

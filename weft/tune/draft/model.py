@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from weft.schedule.schedule import Schedule
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
-from weft.tune.draft.estimate import Machine, Order, estimate
+from weft.tune.draft.estimate import DraftMachine, Order, estimate
 from weft.tune.draft.nests import Nest, Nests, Structure, nests_of
+from weft.tune.encoding import ZERO_COUNTS_AS
 from weft.tune.space import Knob, Point, Space
 
 Array = NDArray[np.float64]
@@ -31,8 +32,6 @@ REFUSED_PROBES: Final = 3
 MORE_PROBES: Final = 2
 """Probes beyond the number of unknown powers."""
 MAX_PROBES: Final = 24
-SMALLEST: Final = 0.5
-"""What a decision of 0 counts as, since its logarithm is taken."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class DraftModel:
         self,
         space: Space,
         program: Program,
-        machine: Machine,
+        machine: DraftMachine,
         seed: int = 0,
         scheduled: Callable[[Point], Program] | None = None,
     ) -> None:
@@ -244,7 +243,7 @@ def _is_order(knob: Knob) -> bool:
 def _logarithms(knob: Knob) -> list[Array] | None:
     """Logarithms of the numbers of each candidate; None for candidates that are orders or no numbers."""
     if all(type(v) is int and v >= 0 for v in knob.values):
-        return [np.array([np.log(max(v, SMALLEST))]) for v in knob.values]
+        return [np.array([np.log(max(v, ZERO_COUNTS_AS))]) for v in knob.values]
     first = knob.values[0]
     if isinstance(first, tuple) and all(isinstance(v, tuple) and all(n > 0 for n in v) for v in knob.values):
         products = {int(np.prod(v)) for v in knob.values}

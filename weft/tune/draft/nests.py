@@ -1,4 +1,4 @@
-"""Loop nests of a scheduled program: its structure as a value, and all its numbers as one vector.
+"""NestLoop nests of a scheduled program: its structure as a value, and all its numbers as one vector.
 
 Schedules that differ in numbers only (the factors of a split, the width of a packed panel) have the same structure, and
 the numbers of any of them follow from its decisions. So the estimate of a structure is a function of the vector, which
@@ -38,7 +38,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class NestAccess:
     """The elements of a buffer that a block reads or writes. ``shape`` are places in the vector."""
 
     buffer: str
@@ -50,7 +50,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class NestLoop:
     """A loop around a block; ``extent`` is a place in the vector."""
 
     name: str
@@ -65,9 +65,9 @@ class Nest:
     vectors. ``reduces``: the axes that are summed over."""
 
     block: str
-    loops: tuple[Loop, ...]
+    loops: tuple[NestLoop, ...]
     axes: tuple[tuple[tuple[tuple[int, int], ...], int], ...]
-    accesses: tuple[Access, ...]
+    accesses: tuple[NestAccess, ...]
     operations: float
     bits: int
     reduces: tuple[int, ...]
@@ -120,7 +120,7 @@ def _blocks(root: Stmt, around: tuple[For, ...]) -> Iterator[tuple[Block, tuple[
 
 def _nest(block: Block, around: tuple[For, ...], vector: _Vector) -> Nest:
     vector.block = block.name
-    loops = tuple(Loop(f.var.name, f.kind, vector.add(number(f.extent), "loop", f.var.name)) for f in around)
+    loops = tuple(NestLoop(f.var.name, f.kind, vector.add(number(f.extent), "loop", f.var.name)) for f in around)
     variables = [f.var for f in around]
     axes = []
     for it, value in zip(block.iters, block.values, strict=True):
@@ -139,10 +139,10 @@ def _nest(block: Block, around: tuple[For, ...], vector: _Vector) -> Nest:
     return Nest(block.name, loops, tuple(axes), tuple(accesses), _operations(stores), max(8, bits), reduces)
 
 
-def _access(buffer: Buffer, indices: Sequence[Expr], write: bool, axes: Sequence[Var], vector: _Vector) -> Access:
+def _access(buffer: Buffer, indices: Sequence[Expr], write: bool, axes: Sequence[Var], vector: _Vector) -> NestAccess:
     shape = tuple(vector.add(number(e), buffer.name, "shape", i) for i, e in enumerate(buffer.shape))
     terms = tuple(_term(e, axes, vector, f"{buffer.name} {write} {i}") for i, e in enumerate(indices))
-    return Access(buffer.name, buffer.scope, buffer.dtype.nbytes, write, shape, terms)
+    return NestAccess(buffer.name, buffer.scope, buffer.dtype.nbytes, write, shape, terms)
 
 
 def _term(e: Expr, axes: Sequence[Var], vector: _Vector, label: str) -> Term:
@@ -194,4 +194,4 @@ def _coefficient(form: Linear, v: Var) -> float:
     return total
 
 
-__all__ = ["Access", "Loop", "Nest", "Structure", "Term", "nests_of"]
+__all__ = ["Nest", "NestAccess", "NestLoop", "Structure", "Term", "nests_of"]

@@ -57,7 +57,7 @@ class Guarded:
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchCase:
     """One assignment of the open sizes: inputs, memory for results, and what the results should be."""
 
     sizes: tuple[int, ...]
@@ -74,7 +74,7 @@ class Loaded:
         self._native = _native.Code(made.code.data)
         self._entry, self._threads, self._bytes = made.code.entry, threads, made.workspace
 
-    def bound(self, case: Case) -> Run:
+    def bound(self, case: BenchCase) -> Run:
         """The kernel on a case, as a function of the number of runs. Raises ProgramError if a run fails."""
         nbytes = evaluate(self._bytes, {f"s{i}": n for i, n in enumerate(case.sizes)}) or 0
         buffers: list[Any] = [*case.inputs, *(r.bytes for r in case.results)]
@@ -106,7 +106,7 @@ class Bench:
         given = [tuple(s) for s in sizes] or [(64,) * len(task.program.sizes)]
         self.cases = [self._case(default, s) for s in given]
 
-    def _case(self, default: Loaded, sizes: tuple[int, ...]) -> Case:
+    def _case(self, default: Loaded, sizes: tuple[int, ...]) -> BenchCase:
         """A case with the results of the default schedule; positive inputs where others give no numbers."""
         program = self.task.program
         values = dict(zip(program.sizes, sizes, strict=True))
@@ -115,7 +115,7 @@ class Bench:
         for positive in (False, True):
             inputs = [_aligned(a) for a in inputs_of(program, values, positive=positive)]
             results = [Guarded(math.prod(s) * b.dtype.nbytes) for s, b in zip(shapes, outputs, strict=True)]
-            case = Case(sizes, inputs, results, shapes, [])
+            case = BenchCase(sizes, inputs, results, shapes, [])
             default.bound(case)(1)
             found = self._results(case)
             if positive or all(np.isfinite(a.astype(np.float64)).all() for a in found if a.dtype.kind not in "biu"):
@@ -123,7 +123,7 @@ class Bench:
         case.wanted.extend(a.copy() for a in found)
         return case
 
-    def _results(self, case: Case) -> list[NDArray[Any]]:
+    def _results(self, case: BenchCase) -> list[NDArray[Any]]:
         outputs = self.task.program.params[-len(case.results) :]
         return [
             r.bytes.view(b.dtype.numpy).reshape(s) for r, b, s in zip(case.results, outputs, case.shapes, strict=True)

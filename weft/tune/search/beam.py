@@ -10,6 +10,8 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
+import numpy as np
+
 from weft.tune.search.strategy import Strategy
 from weft.tune.space import Point
 
@@ -51,6 +53,5 @@ class BeamSearch(Strategy):
             made = list(dict.fromkeys(p.changed(at, position) for p in beam for position in positions))
             scores = [float(s) for s in self.guide.score(made)]
             met.update(zip(made, scores, strict=True))
-            ranked = sorted(range(len(made)), key=lambda i, scores=scores: -scores[i])  # type: ignore[misc]
-            beam = [made[i] for i in ranked[:WIDTH]]
+            beam = [made[i] for i in np.argsort([-s for s in scores], kind="stable")[:WIDTH]]
         return met

@@ -24,7 +24,8 @@ class CoordinateDescent(Strategy):
         found: dict[Point, None] = {}
         for trial in self.history.top(8) or []:
             here = [p for p in self.space.neighbours(trial.point) if not self.history.tried(p)]
-            here.sort(key=lambda p, at=trial.point: -gains.get(_changed(at, p), 0.0))  # type: ignore[misc]
+            worth = {p: gains.get(_changed(trial.point, p), 0.0) for p in here}
+            here.sort(key=worth.__getitem__, reverse=True)
             found.update((p, None) for p in here)
             if len(found) >= count:
                 break

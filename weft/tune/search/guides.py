@@ -19,7 +19,7 @@ from weft.tune.model.cost_model import CostModel
 from weft.tune.search.history import Trial
 from weft.tune.space import Point
 
-ENOUGH: Final = 6
+MIN_SEEN: Final = 8
 """Trials from which the learned part is used."""
 REFUSED_SECONDS: Final = 1e6
 """What a refused structure counts as."""
@@ -56,7 +56,7 @@ class LearnedGuide:
     def score(self, points: Sequence[Point]) -> NDArray[np.float64]:
         """The predicted speed; of structures that are refused, less than all others."""
         analytic = self._analytic(points)
-        if self._seen < ENOUGH:
+        if self._seen < MIN_SEEN:
             return np.zeros(len(points)) if analytic is None else -np.log(analytic)
         scores = self._model.predict(self._key, self._encoding.rows(points), analytic)
         if analytic is not None:
@@ -75,7 +75,7 @@ class LearnedGuide:
     @property
     def ready(self) -> bool:
         """Whether anything orders the points yet."""
-        return self._draft is not None or self._seen >= ENOUGH
+        return self._draft is not None or self._seen >= MIN_SEEN
 
     def _analytic(self, points: Sequence[Point]) -> NDArray[np.float64] | None:
         return None if self._draft is None else np.minimum(self._draft.seconds(points), REFUSED_SECONDS)

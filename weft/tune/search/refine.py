@@ -19,7 +19,7 @@ from weft.tune.space import Point
 
 POPULATION: Final = 2048
 GENERATIONS: Final = 3
-KEPT: Final = 512
+SURVIVORS: Final = 512
 """The best of a generation, from which the next one comes."""
 VERIFIED: Final = 256
 """The best of the last generation, from which those that are measured are chosen."""
@@ -66,7 +66,7 @@ class DraftVerifyRefine(Strategy):
         current = self.fresh(POPULATION) + [self.space.mutated(self.rng, p) for p in measured for _ in range(8)]
         current += [self.space.mutated(self.rng, self.space.default(i)) for i in range(len(self.space.sketches))]
         for _ in range(GENERATIONS):
-            best = self._best_of([*current, *measured], KEPT)
+            best = self._best_of([*current, *measured], SURVIVORS)
             children = [self.space.mutated(self.rng, self.rng.choice(best)) for _ in range(POPULATION // 2)]
             children += [
                 self.space.crossed(self.rng, self.rng.choice(best), self.rng.choice(best))
