@@ -28,6 +28,10 @@ SAME_SHARE: Final = 0.25
 proportion to the decisions."""
 EXPLORED: Final = 0.1
 """Share of the measured points that are random."""
+MIN_OF_SKETCH: Final = 4
+"""Trials that every sketch gets: estimates of different sketches are harder to compare than those of one."""
+DRAWN_OF_SKETCH: Final = 64
+"""Random points of a neglected sketch among which the guide chooses."""
 STALE: Final = 2
 """Rounds without progress after which drafting gives way to refining, and refining to drafting."""
 
@@ -55,10 +59,33 @@ class DraftVerifyRefine(Strategy):
             self._refining, self._stale = not self._refining, 0
 
     def _drafted(self, count: int) -> list[Point]:
+        """Good points that differ, good ones of sketches that were hardly tried, and random ones."""
         few = round(EXPLORED * count) if self.history.trials else 0
         default = [self.space.default(i) for i in range(len(self.space.sketches))]
         new = [p for p in default if not self.history.tried(p)] if not self.history.trials else []
-        return [*new, *self._diverse(self._population(), max(1, count - few)), *self.fresh(few)]
+        population = self._population()
+        neglected = self._neglected(population, (count - few) // 2)
+        taken = set(neglected)
+        rest = self._diverse([p for p in population if p not in taken], max(1, count - few - len(neglected)))
+        return [*new, *neglected, *rest, *self.fresh(few)]
+
+    def _neglected(self, population: list[Point], count: int) -> list[Point]:
+        """The best points of the sketches with fewest trials, as long as these are fewer than :data:`MIN_OF_SKETCH`."""
+        tried = [0] * len(self.space.sketches)
+        for t in self.history.trials:
+            tried[t.point.sketch] += 1
+        found: list[Point] = []
+        for _ in range(count):
+            sketch = min(range(len(tried)), key=tried.__getitem__)
+            if tried[sketch] >= MIN_OF_SKETCH:
+                break
+            own = [p for p in population if p.sketch == sketch and p not in found]
+            if not own:
+                fresh = [p for p in self.fresh(DRAWN_OF_SKETCH, sketch) if p.sketch == sketch]
+                own = self._best_of(fresh, 1) if fresh else []
+            found += own[:1]
+            tried[sketch] += 1
+        return found
 
     def _population(self) -> list[Point]:
         """The best points of the last generation without a trial, the best first."""

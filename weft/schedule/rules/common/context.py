@@ -32,11 +32,21 @@ class Context:
     """Names of blocks that must be computed completely before their readers."""
     nested: bool = False
     """Whether the code being placed is already inside a parallel loop."""
+    flipped: frozenset[str] = frozenset()
+    """Decisions that are taken otherwise (:meth:`decide`): a search also tries schedules of other structure."""
+    asked: dict[str, None] = field(default_factory=dict)
+    """The decisions that were asked for."""
     _views: dict[Block, View] = field(default_factory=dict)
 
     def saved(self) -> Context:
         """A copy of the state, which :meth:`restore` accepts."""
-        return replace(self, schedule=self.schedule.copy(), done=set(self.done), separate=set(self.separate))
+        return replace(
+            self,
+            schedule=self.schedule.copy(),
+            done=set(self.done),
+            separate=set(self.separate),
+            asked=dict(self.asked),
+        )
 
     def restore(self, saved: Context) -> None:
         for f in fields(self):
@@ -116,7 +126,7 @@ class Context:
     def stream_large(self, ref: BlockRef, in_order: int) -> bool:
         """Write a result that :meth:`exceeds_caches` with stores that bypass the caches. Its lines are then not read
         before they are written. Returns whether it does so."""
-        if not self.exceeds_caches(ref, in_order):
+        if not self.decide(f"write {ref.name} past the caches", self.exceeds_caches(ref, in_order)):
             return False
         self.schedule.stream(ref)
         return True
@@ -143,6 +153,12 @@ class Context:
             return default
         drawn: int = self.schedule.sample_choice(menu, decision=menu.index(default))
         return drawn
+
+    def decide(self, what: str, default: bool) -> bool:
+        """``default``, or the opposite if ``what`` is among the decisions that are flipped. Unlike other decisions, it
+        changes which instructions the schedule consists of, so it is not recorded in the trace."""
+        self.asked[what] = None
+        return default != (what in self.flipped)
 
     def order(self, loops: Sequence[LoopRef]) -> list[LoopRef]:
         """``loops`` in their present order, recorded as a draw from all orders. The results are used to reorder the

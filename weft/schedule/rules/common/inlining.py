@@ -40,7 +40,7 @@ def inline_producers(context: Context) -> None:
     for block in reversed(s.get_blocks()):
         if context.is_output(block) or not context.is_injective(block):
             continue
-        if _worthwhile(context, block):
+        if context.decide(f"inline {block.name}", _worthwhile(context, block)):
             try:
                 s.compute_inline(block)
             except ScheduleError:

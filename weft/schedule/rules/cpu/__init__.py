@@ -7,7 +7,7 @@ as parallel vector loops.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.refs import BlockRef
@@ -51,8 +51,22 @@ def default_schedule(
 
     ``rules`` are tried before these, for each block from the last to the first. They may name ``intrinsics``.
     """
-    schedule = Schedule(program, intrinsics=intrinsics)
-    context = Context(schedule, target)
+    return _scheduled(Context(Schedule(program, intrinsics=intrinsics), target), rules)
+
+
+def other_schedule(
+    program: Program, target: Target, flipped: Collection[str], rules: Sequence[Rule] = ()
+) -> tuple[Schedule, tuple[str, ...]]:
+    """The schedule that the rules construct if the decisions ``flipped`` are taken otherwise, with ``rules`` before
+    them, and the names of all decisions that were asked for. Raises ScheduleError where a rule then asks for what a
+    primitive refuses."""
+    context = Context(Schedule(program), target, flipped=frozenset(flipped))
+    schedule = _scheduled(context, rules)
+    return schedule, tuple(context.asked)
+
+
+def _scheduled(context: Context, rules: Sequence[Rule]) -> Schedule:
+    schedule = context.schedule
     inline_producers(context)
     for block in reversed(schedule.get_blocks() if rules else ()):
         if block.name not in context.done:
@@ -78,10 +92,14 @@ def _attempt(context: Context, rule: Rule, block: BlockRef) -> bool:
     rule has a defect. The schedule is then made without the rule, which only costs speed. Under ``WEFT_STRICT`` (as in
     tests) the refusal is raised.
     """
-    before = context.saved()
+    before, name = context.saved(), f"{rule.__name__} {block.name}"
+    if name in context.flipped:
+        context.asked[name] = None
+        return False
     try:
         if rule(context, block):
             context.nested = False
+            context.asked[name] = None
             return True
     except ScheduleError:
         if settings.strict_rules():
@@ -94,4 +112,4 @@ def _attempt(context: Context, rule: Rule, block: BlockRef) -> bool:
     return False
 
 
-__all__ = ["RULES", "default_schedule"]
+__all__ = ["RULES", "default_schedule", "other_schedule"]

@@ -233,7 +233,8 @@ def _pack_panels(
         nbytes, tiles = x.buffer.dtype.nbytes, size(roles.rows) // tile.rows
         scattered = caches.is_scattered(depth, stride * nbytes) and size(roles.rows) >= MIN_SCATTERED_PANEL_ROWS
         fits = caches.stays_in_l2(depth * width * nbytes, cpu.l2) and depth * stride * nbytes > 2 * cpu.l1
-        if not fits or not (scattered or tiles >= MIN_PANEL_ROW_TILES):
+        wanted = fits and (scattered or tiles >= MIN_PANEL_ROW_TILES)
+        if not context.decide(f"copy panels of {x.buffer.name} for {block.name}", wanted):
             continue
         copy = pack(context, block, x, roles.vector, width)
         if columns >= 2 * cpu.cores * width:
@@ -370,7 +371,10 @@ class Tiling:
     @property
     def _rows_outside(self) -> bool:
         inner = self.context.nested or self.panels
-        return not inner and rows_outside(self.view, self.roles, self.context.target)
+        if inner or not self.roles.broadcasts:
+            return False
+        outside = rows_outside(self.view, self.roles, self.context.target)
+        return self.context.decide(f"rows of {self.block.name} outside of its columns", outside)
 
     def _repeats(self, stage: View) -> int:
         """How many strips need the same part of the result of ``stage``: one for each column tile that reads it.
@@ -457,7 +461,8 @@ class Tiling:
         for p in producers:
             view = context.view(p)
             costly = view.reduce or sum(cost_of(store.value) for store in view.stores) > MAX_REPEATED_OPERATIONS
-            if costly or self._repeats(view) >= MIN_SHARING_STRIPS:
+            before = bool(costly or self._repeats(view) >= MIN_SHARING_STRIPS)
+            if context.decide(f"compute {p.name} before {self.block.name}", before):
                 context.separate.add(p.name)
         return [p for p in producers if p.name not in context.separate]
 

@@ -143,7 +143,8 @@ def _chain(context: Context, last: BlockRef) -> list[BlockRef]:
     for block in reversed(s.get_blocks()):
         if block not in read or block.name in context.done or context.is_output(block) or _looked_up(context, block):
             continue
-        if all(reader in found for reader in s.get_consumers(block)):
+        alone = all(reader in found for reader in s.get_consumers(block))
+        if alone and context.decide(f"compute {block.name} by rows of {last.name}", True):
             found.append(block)
             read.update(s.get_producers(block))
     return found[::-1]
@@ -187,6 +188,8 @@ def _in_pieces(context: Context, block: BlockRef) -> bool:
     work = work_of(view)
     pieces = pieces_of(work, context.target) // max(1, rows)
     if not rows or not length or rows >= PIECES_PER_CORE or pieces < 2 or not worth_parallel(work, context.target):
+        return False
+    if not context.decide(f"reduce {block.name} in pieces", True):
         return False
     whole = next((n for n in range(pieces, 2 * pieces) if length % (n * context.lanes(view)) == 0), pieces)
     joined = context.fuse(s.get_loops(block)[-len(view.reduce) :])
