@@ -55,7 +55,16 @@ class MessageType(IntEnum):
     DISCARD = 28
     RUN = 29
     TIME_RUN = 30
+    TICKET = 63
     REGISTER = 64
+    REPORT = 65
+    REQUEST = 66
+    AWAIT = 67
+    RENEW = 68
+    RELEASE = 69
+    CANCEL = 70
+    RESUME = 71
+    STATUS = 72
 
 
 @dataclass(frozen=True, slots=True)
