@@ -1,1 +1,48 @@
-"""Remote machines: a protocol, a server in C, and a client that measures and runs code there."""
+"""Remote machines: a protocol, a server in C, and a client that measures and runs code there.
+
+    with weft.rpc.connect("127.0.0.1:9190", key="weft.key") as session:
+        artifact = weft.compile_artifact("model.onnx", target=session.target())
+        exe = session.load(artifact)
+        y = exe(x)
+        print(exe.benchmark(x))
+
+docs/remote.md says how to run a server, docs/rpc-protocol.md defines the protocol.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_PUBLIC = {
+    "LinkError": "errors",
+    "LocalServer": "local",
+    "RemoteError": "errors",
+    "RemoteExecutable": "executable",
+    "RemoteKernel": "kernel",
+    "Session": "session",
+    "connect": "session",
+}
+
+__all__ = [
+    "LinkError",
+    "LocalServer",
+    "RemoteError",
+    "RemoteExecutable",
+    "RemoteKernel",
+    "Session",
+    "connect",
+]
+
+if TYPE_CHECKING:
+    from weft.rpc.errors import LinkError, RemoteError
+    from weft.rpc.executable import RemoteExecutable
+    from weft.rpc.kernel import RemoteKernel
+    from weft.rpc.local import LocalServer
+    from weft.rpc.session import Session, connect
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        value = getattr(import_module(f"weft.rpc.{_PUBLIC[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'weft.rpc' has no attribute '{name}'")

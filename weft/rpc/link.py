@@ -15,6 +15,7 @@ from weft.rpc.payload import PayloadReader, string
 
 HANDSHAKE_SECONDS: Final = 10.0
 _PIECE_BYTES: Final = 1 << 18
+_MAX_SECONDS: Final = 1e8
 _KEY_IS_WRONG, _BUSY = 100, 101
 """Codes of a REFUSAL."""
 
@@ -106,6 +107,11 @@ class Link:
         """The largest payload that the other side takes."""
         return self._writer.limit
 
+    @property
+    def receive_limit(self) -> int:
+        """The largest payload that this side takes."""
+        return self._reader.limit
+
     def fileno(self) -> int:
         """The socket's number, for selectors."""
         return self._socket.fileno()
@@ -123,7 +129,7 @@ class Link:
 
     def close(self) -> None:
         """Close the connection; the link is dead then."""
-        self._lose(LinkError(f"the connection to {self.peer} is closed", hint="connect again"))
+        self.lose(LinkError(f"the connection to {self.peer} is closed", hint="connect again"))
 
     # ---- the handshake ----------------------------------------------------------------------------------------------
 
@@ -141,9 +147,9 @@ class Link:
     def _expect(self, type: MessageType, until: float) -> bytes:
         message = self._receive(until)
         if message.type == MessageType.REFUSAL:
-            raise self._lose(_refused(self.peer, message.payload))
+            raise self.lose(_refused(self.peer, message.payload))
         if message.type != type:
-            raise self._lose(FrameError(f"{self.peer} sent {message.name} in the handshake, not {type.name}"))
+            raise self.lose(FrameError(f"{self.peer} sent {message.name} in the handshake, not {type.name}"))
         return message.payload
 
     # ---- bytes ------------------------------------------------------------------------------------------------------
@@ -152,8 +158,8 @@ class Link:
         if self.lost is not None:
             raise LinkError(self.lost.message, code=self.lost.code, hint=self.lost.hint)
 
-    def _lose(self, error: LinkError) -> LinkError:
-        """``error``, which is remembered if it is the first."""
+    def lose(self, error: LinkError) -> LinkError:
+        """End the connection because of ``error``, which is returned, and remembered if it is the first."""
         if self.lost is None:
             self.lost = error
             with contextlib.suppress(OSError):
@@ -163,33 +169,38 @@ class Link:
     def _send(self, type: int, request: int, payload: bytes, until: float) -> None:
         frame = self._writer.frame(type, request, payload)
         try:
-            self._socket.settimeout(max(until - time.monotonic(), 0.001))
+            self._socket.settimeout(_left(until))
             self._socket.sendall(frame)
         except TimeoutError:
-            raise self._lose(self._late("takes no more bytes")) from None
+            raise self.lose(self._late("takes no more bytes")) from None
         except (OSError, ValueError) as error:  # ValueError: an SSL socket that was closed
-            raise self._lose(self._ended(error)) from None
+            raise self.lose(self._ended(error)) from None
+        except BaseException:  # interrupted: a part of the frame may be sent
+            self.lose(self._interrupted())
+            raise
 
     def _receive(self, until: float) -> Message:
         try:
             while (message := self._reader.next()) is None:
-                self._socket.settimeout(max(until - time.monotonic(), 0.001))
+                self._socket.settimeout(_left(until))
                 data = self._socket.recv(max(_PIECE_BYTES, min(self._reader.missing, 1 << 20)))
                 if not data:
-                    raise self._lose(self._ended(None))
+                    raise self.lose(self._ended(None))
                 self._reader.feed(data)
             return message
         except TimeoutError:
-            raise self._lose(self._late("does not answer")) from None
+            raise self.lose(self._late("does not answer")) from None
         except FrameError as error:
             error.message = f"{self.peer}: {error.message}"
-            raise self._lose(error) from None
+            raise self.lose(error) from None
         except (OSError, ValueError) as error:
-            raise self._lose(self._ended(error)) from None
+            raise self.lose(self._ended(error)) from None
         except BaseException:  # interrupted: the answer would be taken for that of a later request
-            if self.lost is None:
-                self._lose(LinkError(f"waiting for {self.peer} was interrupted", hint="connect again"))
+            self.lose(self._interrupted())
             raise
+
+    def _interrupted(self) -> LinkError:
+        return LinkError(f"a request to {self.peer} was interrupted", hint="connect again")
 
     def _late(self, what: str) -> LinkError:
         return LinkError(
@@ -205,6 +216,11 @@ class Link:
             code="N006",
             hint="the log of the server says why; connect again",
         )
+
+
+def _left(until: float) -> float:
+    """Seconds that are left, as sockets take them: a little at least, and no more than they can count."""
+    return min(max(until - time.monotonic(), 0.001), _MAX_SECONDS)
 
 
 def _refused(peer: str, payload: bytes) -> LinkError:

@@ -1,0 +1,297 @@
+/* Listens, and gives each connection a process of its own.
+ *
+ * A child does the handshake and then claims a place among the sessions, in memory that it shares with its parent; the
+ * parent gives the place back when the child has ended, however it ended. The child lets go of the shared memory before
+ * it runs code of the client. */
+#define _GNU_SOURCE
+#include "listen.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__linux__)
+#include <sys/prctl.h>
+#endif
+
+enum { MAX_SESSIONS = 256, MAX_HANDSHAKES = 32, MAX_CHILDREN = MAX_SESSIONS + MAX_HANDSHAKES, GRACE_SECONDS = 3 };
+
+typedef struct child {
+    pid_t pid; /* 0: the place is free */
+    unsigned long number;
+    int64_t ends; /* when it is killed, if it has not ended by itself */
+} child;
+
+typedef struct places {
+    _Atomic bool taken[MAX_CHILDREN];
+} places;
+
+typedef struct server {
+    const rpc_options *options;
+    int fd;
+    child children[MAX_CHILDREN];
+    int count, room;
+    unsigned long connections;
+    places *places; /* shared with the children */
+} server;
+
+static volatile sig_atomic_t stopping, child_ended;
+
+void rpc_log(const char *format, ...) {
+    char line[512] = "weft-rpc-server: ";
+    const size_t start = strlen(line);
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(line + start, sizeof line - start - 1, format, arguments);
+    va_end(arguments);
+    const size_t bytes = strlen(line);
+    line[bytes] = '\n';
+    if (write(STDERR_FILENO, line, bytes + 1) < 0) return; /* nobody reads the log */
+}
+
+/* ---- a child ----------------------------------------------------------------------------------------------------- */
+
+typedef struct claim {
+    places *places;
+    int slot, max_sessions;
+    char why[64];
+} claim;
+
+/* Takes the place first and counts then: of two that come at once for one place, both may be refused, but never both
+ * accepted. */
+static const char *claim_place(void *context) {
+    claim *c = context;
+    int taken = 0;
+    atomic_store(&c->places->taken[c->slot], true);
+    for (int i = 0; i < MAX_CHILDREN; i++) taken += atomic_load(&c->places->taken[i]);
+    if (taken <= c->max_sessions) return NULL;
+    atomic_store(&c->places->taken[c->slot], false);
+    (void)snprintf(c->why, sizeof c->why, "all sessions are in use (%d)", c->max_sessions);
+    return c->why;
+}
+
+static void restore_signals(void) {
+    sigset_t none;
+    (void)signal(SIGTERM, SIG_DFL);
+    (void)signal(SIGINT, SIG_DFL);
+    (void)signal(SIGCHLD, SIG_DFL);
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static int serve_connection(server *v, int fd, int slot, unsigned long number, pid_t parent) {
+    rpc_link link;
+    claim c = {.places = v->places, .slot = slot, .max_sessions = v->options->max_sessions};
+    const rpc_options *o = v->options;
+    restore_signals();
+#if defined(__linux__)
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) return 1; /* it ended before */
+#else
+    (void)parent;
+#endif
+    close(v->fd);
+    rpc_link_begin(&link, fd, RPC_HANDSHAKE_BYTES);
+    const bool accepted = rpc_accept(&link, &o->key, o->frame_bytes, claim_place, &c);
+    rpc_wipe((void *)(uintptr_t)&o->key, sizeof o->key);
+    (void)munmap(v->places, sizeof *v->places);
+    if (!accepted) {
+        rpc_log("connection %lu: refused: %s", number, link.why[0] ? link.why : "the other side ended it");
+        rpc_link_end(&link);
+        return 0;
+    }
+    const int64_t now = weft_nanoseconds();
+    rpc_session session = {.link = &link, .options = o,
+                           .ends = o->session_seconds ? now + o->session_seconds * RPC_SECOND : INT64_MAX};
+    rpc_log("connection %lu: session begins", number);
+    if (!rpc_set_limits(&session)) rpc_log("connection %lu: the system does not set all limits", number);
+    rpc_serve(&session);
+    rpc_log("connection %lu: session ends: %s", number, link.why[0] ? link.why : "the client ended it");
+    rpc_link_end(&link);
+    return 0;
+}
+
+/* ---- the parent -------------------------------------------------------------------------------------------------- */
+
+static void on_stop(int number) {
+    (void)number;
+    stopping = 1;
+}
+
+static void on_child(int number) {
+    (void)number;
+    child_ended = 1;
+}
+
+static void start_child(server *v, int fd) {
+    int slot = 0;
+    while (v->children[slot].pid) slot++;
+    const unsigned long number = ++v->connections;
+    const pid_t parent = getpid(), pid = fork();
+    if (pid == 0) {
+        const int status = serve_connection(v, fd, slot, number, parent);
+        exit(status);
+    }
+    close(fd);
+    if (pid < 0) {
+        rpc_log("connection %lu: no process for it: %s", number, strerror(errno));
+        return;
+    }
+    const int64_t seconds = v->options->session_seconds;
+    v->children[slot] = (child){pid, number, seconds ? weft_nanoseconds() + (seconds + 15) * RPC_SECOND : INT64_MAX};
+    v->count++;
+}
+
+static void accept_one(server *v) {
+    struct sockaddr_storage from;
+    socklen_t bytes = sizeof from;
+    const int fd = accept(v->fd, (struct sockaddr *)&from, &bytes), on = 1;
+    if (fd < 0) {
+        if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK || errno == ECONNABORTED) return;
+        rpc_log("a connection cannot be accepted: %s", strerror(errno));
+        (void)nanosleep(&(struct timespec){0, 100000000}, NULL); /* the reason may last: files or memory are used up */
+        return;
+    }
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) || fcntl(fd, F_SETFD, FD_CLOEXEC)) close(fd);
+    else start_child(v, fd);
+}
+
+static void reap(server *v) {
+    int status;
+    pid_t pid;
+    child_ended = 0;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        for (int i = 0; i < MAX_CHILDREN; i++) {
+            child *c = &v->children[i];
+            if (c->pid != pid) continue;
+            if (WIFSIGNALED(status)) rpc_log("connection %lu: its process ended by signal %d", c->number, WTERMSIG(status));
+            else if (WEXITSTATUS(status)) rpc_log("connection %lu: its process ended with status %d", c->number, WEXITSTATUS(status));
+            c->pid = 0;
+            v->count--;
+            atomic_store(&v->places->taken[i], false);
+        }
+    }
+}
+
+static void kill_children(const server *v, int number, bool only_late) {
+    for (int i = 0; i < MAX_CHILDREN; i++)
+        if (v->children[i].pid && (!only_late || weft_nanoseconds() >= v->children[i].ends)) (void)kill(v->children[i].pid, number);
+}
+
+static void end_children(server *v) {
+    const int64_t until = weft_nanoseconds() + GRACE_SECONDS * RPC_SECOND;
+    kill_children(v, SIGTERM, false);
+    for (reap(v); v->count && weft_nanoseconds() < until; reap(v)) (void)nanosleep(&(struct timespec){0, 10000000}, NULL);
+    kill_children(v, SIGKILL, false);
+    while (v->count && waitpid(-1, NULL, 0) > 0) v->count--;
+}
+
+/* Waits for connections and for children, with the signals let through only while it waits. */
+static void listen_until_stopped(server *v) {
+    sigset_t blocked, before;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGTERM);
+    sigaddset(&blocked, SIGINT);
+    sigaddset(&blocked, SIGCHLD);
+    (void)sigprocmask(SIG_BLOCK, &blocked, &before);
+    while (!stopping) {
+        if (child_ended) reap(v);
+        kill_children(v, SIGKILL, true);
+        const struct timespec wait = {1, 0};
+        fd_set reads;
+        FD_ZERO(&reads);
+        const bool has_room = v->count < v->room;
+        if (has_room) FD_SET(v->fd, &reads);
+        const int found = pselect(has_room ? v->fd + 1 : 0, &reads, NULL, NULL, &wait, &before);
+        if (found > 0) accept_one(v);
+    }
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+/* ---- the socket -------------------------------------------------------------------------------------------------- */
+
+typedef union any_address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+} any_address;
+
+/* The bytes of an address in `to`; 0: it is no address of numbers. */
+static socklen_t read_address(const char *text, int port, any_address *to) {
+    memset(to, 0, sizeof *to);
+    if (inet_pton(AF_INET, text, &to->v4.sin_addr) == 1) {
+        to->v4.sin_family = AF_INET;
+        to->v4.sin_port = htons((uint16_t)port);
+        return sizeof to->v4;
+    }
+    if (inet_pton(AF_INET6, text, &to->v6.sin6_addr) == 1) {
+        to->v6.sin6_family = AF_INET6;
+        to->v6.sin6_port = htons((uint16_t)port);
+        return sizeof to->v6;
+    }
+    return 0;
+}
+
+bool rpc_is_loopback(const char *address) {
+    any_address a;
+    if (!read_address(address, 0, &a)) return false;
+    if (a.any.sa_family == AF_INET) return ntohl(a.v4.sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr);
+}
+
+/* A listening socket, and its port in `port`; -1 after a line in the log. */
+static int open_socket(const rpc_options *o, int *port) {
+    any_address a;
+    const int on = 1;
+    socklen_t bytes = read_address(o->address, o->port, &a);
+    const int fd = bytes ? socket(a.any.sa_family, SOCK_STREAM, 0) : -1;
+    if (!bytes) return rpc_log("'%s' is no address: write numbers, such as 127.0.0.1 or ::1", o->address), -1;
+    if (fd >= 0) (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (fd < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) || fcntl(fd, F_SETFL, O_NONBLOCK) || bind(fd, &a.any, bytes) ||
+        listen(fd, 64) || getsockname(fd, &a.any, &bytes)) {
+        rpc_log("cannot listen on %s, port %d: %s", o->address, (int)o->port, strerror(errno));
+        if (fd >= 0) close(fd);
+        return -1;
+    }
+    *port = ntohs(a.any.sa_family == AF_INET ? a.v4.sin_port : a.v6.sin6_port);
+    return fd;
+}
+
+int rpc_listen(const rpc_options *options) {
+    static server v;
+    struct sigaction stop = {.sa_handler = on_stop}, ended = {.sa_handler = on_child};
+    int port;
+    v.options = options;
+    v.room = options->max_sessions + MAX_HANDSHAKES;
+    v.places = mmap(NULL, sizeof *v.places, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (v.places == MAP_FAILED) return rpc_log("out of memory"), 1;
+    if ((v.fd = open_socket(options, &port)) < 0) return 1;
+    (void)sigaction(SIGTERM, &stop, NULL);
+    (void)sigaction(SIGINT, &stop, NULL);
+    (void)sigaction(SIGCHLD, &ended, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+    const bool brackets = strchr(options->address, ':') != NULL;
+    printf("listening on %s%s%s:%d\n", brackets ? "[" : "", options->address, brackets ? "]" : "", port);
+    if (fflush(stdout)) rpc_log("the port cannot be printed: %s", strerror(errno));
+    listen_until_stopped(&v);
+    close(v.fd);
+    end_children(&v);
+    (void)munmap(v.places, sizeof *v.places);
+    rpc_log("stopped");
+    return 0;
+}

@@ -1,0 +1,133 @@
+"""A session with a remote machine: what users hold."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from typing import TYPE_CHECKING, Any
+
+from weft.kernels.task import KernelTask
+from weft.rpc.auth import Role, Service, find_key
+from weft.rpc.channel import Channel
+from weft.rpc.errors import LinkError, RemoteError
+from weft.rpc.executable import RemoteExecutable, checked_artifact, checked_remote_threads
+from weft.rpc.frames import MessageType
+from weft.rpc.kernel import RemoteKernel
+from weft.rpc.link import Link
+from weft.rpc.machine import RemoteMachine
+from weft.rpc.memory import RemoteDevice, register
+from weft.support.arguments import NUMBER, TEXT, checked, shown
+
+if TYPE_CHECKING:
+    from weft.backends.protocol import Code
+
+
+class Session:
+    """A connection to a remote machine, made by :func:`connect`.
+
+    ``machine`` says what it is; ``device`` is where ``weft.nd.array(x, session.device)`` puts tensors. Several threads
+    may use a session; their requests take turns. When the link is lost or code crashes there, every use raises the
+    LinkError that says why, and :attr:`lost` holds it: connect again. ``with connect(…) as session`` closes it.
+    """
+
+    def __init__(self, link: Link, timeout: float) -> None:
+        """``timeout``: seconds that an answer may take, in addition to those of code that runs."""
+        self._channel = Channel(link, timeout)
+        try:
+            self.machine = RemoteMachine.of(self._channel.ask(MessageType.INFO).text())
+        except BaseException:  # an interrupt, too, leaves no connection behind
+            link.close()
+            raise
+        m = self.machine
+        limit = m.session_bytes or m.memory
+        self._remote = RemoteDevice(self._channel, m.name, m.formats, limit, m.request_seconds or 1e9)
+        self.device = register(self._remote)
+
+    def target(self) -> str:
+        """The text of the target to compile for: ``weft.compile_artifact(model, target=session.target())``."""
+        return self.machine.target()
+
+    def kernel(self, made: KernelTask | Code) -> RemoteKernel:
+        """Load a kernel there; a task is compiled first. Raises RemoteError: N016 if the code is for another machine,
+        N011 if it cannot be loaded, N018 for anything else than a task or code."""
+        if not isinstance(made, KernelTask) and not all(hasattr(made, n) for n in ("format", "data", "entry")):
+            raise RemoteError(f"a kernel task or its code is needed, not a {type(made).__name__}", code="N018")
+        return RemoteKernel(self._channel, self.machine, self.device, made)
+
+    def load(self, model: Any, threads: int | None = None) -> RemoteExecutable:
+        """Load a compiled model there (an artifact or an executable). ``threads``: of a run; None: all cores there.
+
+        Raises RemoteError: N016 if it has no code for the machine, N017 if the machine cannot run its program, N011 if
+        it is malformed, N010 if memory is exhausted, N018 for wrong arguments.
+        """
+        artifact = checked_artifact(model)
+        chosen = checked_remote_threads(threads, self.machine)
+        return RemoteExecutable(self._channel, self.machine, self.device, artifact, chosen)
+
+    def ping(self) -> None:
+        """Ask whether the machine answers. Raises LinkError if it does not."""
+        self._channel.ask(MessageType.PING)
+
+    @property
+    def lost(self) -> LinkError | None:
+        """Why the session is dead; None while it is not."""
+        return self._channel.lost
+
+    def close(self) -> None:
+        """End the session and free everything there."""
+        self._channel.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        lost = self.lost
+        state = f", dead: {lost.message}" if lost is not None else ""
+        m = self.machine
+        return f"<Session with {m.name} ({m.architecture}) at {self._channel.link.peer}{state}>"
+
+
+@checked("N018", RemoteError, address=TEXT, timeout=NUMBER)
+def connect(
+    address: str,
+    key: bytes | str | os.PathLike[str] | None = None,
+    *,
+    timeout: float = 30.0,
+    tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
+) -> Session:
+    """Connect to the server at ``address``, a host and a port as in ``board.local:9190`` or ``[::1]:9190``.
+
+    ``key`` is the shared key: the name of its file, its bytes, or None for the environment variable ``WEFT_RPC_KEY``.
+    ``timeout`` is how many seconds an answer may take; code that runs has the server's limits in addition. ``tls``
+    encrypts the connection: a context, or the file of the certificate that the server must have. Raises UserError:
+    N003 for the key, N018 for the address, N005 if nobody answers, N004 if a side does not know the key, N008 if the
+    machine is busy, N020 if TLS fails.
+    """
+    secret = find_key(key)
+    if not 0 < timeout < 1e6:
+        raise RemoteError(f"a timeout of {shown(timeout)} seconds is not possible", code="N018")
+    link = Link.connect(split_address(address), secret, Service.MACHINE, Role.CLIENT, float(timeout), _context(tls))
+    return Session(link, float(timeout))
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[host]:port``. Raises RemoteError N018."""
+    host, colon, port = address.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) < 65536:
+        raise RemoteError(f"'{address}' is no address", code="N018", hint="HOST:PORT, for example 127.0.0.1:9190")
+    return host, int(port)
+
+
+def _context(tls: ssl.SSLContext | str | os.PathLike[str] | None) -> ssl.SSLContext | None:
+    if tls is None or isinstance(tls, ssl.SSLContext):
+        return tls
+    try:
+        return ssl.create_default_context(cafile=os.fspath(tls))
+    except OSError as error:  # ssl.SSLError is one
+        raise RemoteError(
+            f"the certificate cannot be read from '{os.fspath(tls)}': {error.strerror or error}", code="N020"
+        ) from None
