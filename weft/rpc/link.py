@@ -30,6 +30,8 @@ class Link:
         """``peer`` names the other side for messages. Use :meth:`connect` or :meth:`accept`."""
         self.peer = peer
         self.lost: LinkError | None = None
+        self.was_closed = False
+        """Whether this side has ended the connection, before it was lost."""
         self._socket = sock
         self._reader, self._writer = FrameReader(), FrameWriter()
 
@@ -127,8 +129,14 @@ class Link:
         self._check()
         return self._receive(time.monotonic() + timeout)
 
+    def shut_down(self) -> None:
+        """End the connection under another thread that waits for it, which gets a LinkError and closes it."""
+        with contextlib.suppress(OSError):  # it has ended
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Close the connection; the link is dead then."""
+        self.was_closed = self.was_closed or self.lost is None
         self.lose(LinkError(f"the connection to {self.peer} is closed", hint="connect again"))
 
     # ---- the handshake ----------------------------------------------------------------------------------------------
