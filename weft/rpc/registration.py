@@ -27,8 +27,8 @@ _MAX_SHOWN_CHARACTERS: Final = 200
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineEntry:
     """How a machine registers. ``port`` is where it listens; ``address``, where clients reach it (empty: where this
-    process connects from); ``name`` and ``key`` are empty for its own name; ``sessions``: how many clients at once, None
-    for as many as it takes."""
+    process connects from); ``name`` and ``key`` are empty for its own name; ``sessions``: how many clients at once,
+    None for as many as it takes."""
 
     port: int
     address: str = ""
@@ -86,9 +86,9 @@ class Registration:
         on_change: Callable[[RegistrationState], object] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        """``info`` gives the lines of INFO, and may raise LinkError: it is asked again then. ``tickets`` is for machines
-        that check them. ``on_change`` is called by the thread. Raises UserError N031 for the address, N003 for the
-        secret."""
+        """``info`` gives the lines of INFO, and may raise LinkError: it is asked again then. ``tickets`` is for
+        machines that check them. ``on_change`` is called by the thread. Raises UserError N031 for the address, N003
+        for the secret."""
         self.state = RegistrationState()
         self._address, self._secret = tracker_address(tracker), find_key(secret)
         self._entry, self._info, self._tickets = entry, info, tickets

@@ -182,6 +182,8 @@ class Scheduler:
             self._check_room(client)
             board = self._board_of(claim, now)
             grant = self.pool.adopt(Grant(claim.lease, board, GrantState.HELD, claim.name, claim.priority, now, now))
+        self.requests.pop(grant.request, None)
+        grant.request = 0
         grant.state, grant.client, grant.name, grant.priority = GrantState.HELD, client, claim.name, claim.priority
         grant.since = min(grant.since, now - claim.held)
         grant.ends_at = now + self.limits.lease_seconds
@@ -256,7 +258,7 @@ class Scheduler:
             if board is None:
                 continue
             request.grant = self.pool.offer(board, request.number, request.name, request.priority, request.client)
-            self.shares.charge(request.name, MIN_CHARGE, now, is_new=True)
+            self.shares.charge(request.name, MIN_CHARGE, now, new_key=request.key)
             self._charged[request.grant.number] = (now, MIN_CHARGE)
             if not board.free:
                 free.remove(board)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 HALF_LIFE_SECONDS: Final = 600.0
@@ -17,7 +17,11 @@ _FORGOTTEN: Final = 0.01
 class _Account:
     seconds: float = 0.0
     at: float = 0.0
-    served_at: float = float("-inf")
+    served_at: dict[str, float] = field(default_factory=dict)
+    """By key."""
+
+    def served(self, key: str) -> float:
+        return self.served_at.get(key, float("-inf"))
 
 
 class Shares:
@@ -31,18 +35,20 @@ class Shares:
         account = self._accounts.get(name)
         return 0.0 if account is None else account.seconds * 0.5 ** ((now - account.at) / HALF_LIFE_SECONDS)
 
-    def served_at(self, name: str) -> float:
-        """When ``name`` was given a board last; minus infinity: never."""
+    def served_at(self, name: str, key: str | None = None) -> float:
+        """When ``name`` was given a board (with ``key``) last; minus infinity: never, or long ago."""
         account = self._accounts.get(name)
-        return float("-inf") if account is None else account.served_at
+        if account is None:
+            return float("-inf")
+        return max(account.served_at.values(), default=float("-inf")) if key is None else account.served(key)
 
-    def charge(self, name: str, seconds: float, now: float, is_new: bool = False) -> None:
-        """Add board-seconds; ``is_new``: a lease begins."""
+    def charge(self, name: str, seconds: float, now: float, new_key: str | None = None) -> None:
+        """Add board-seconds; ``new_key``: a lease of a board with this key begins."""
         used = self.used(name, now)
         account = self._accounts.setdefault(name, _Account())
         account.seconds, account.at = used + seconds, now
-        if is_new:
-            account.served_at = now
+        if new_key is not None:
+            account.served_at[new_key] = now
 
     def forget(self, now: float) -> None:
         """Drop accounts that make no difference any more."""

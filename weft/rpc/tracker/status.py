@@ -12,6 +12,7 @@ from weft.rpc.errors import RemoteError
 from weft.rpc.tracker.board import Board, BoardState, Grant, GrantState
 from weft.rpc.tracker.reasons import detail
 from weft.rpc.tracker.scheduler import Scheduler
+from weft.rpc.tracker.waiting import level
 from weft.support.errors import MALFORMED
 
 MAX_ROWS: Final = 500
@@ -115,7 +116,7 @@ def status_of(scheduler: Scheduler) -> TrackerStatus:
             request.key,
             request.name,
             request.priority,
-            request.level(now, aging),
+            level(request, scheduler.shares, now, aging),
             now - request.since,
             scheduler.why(request),
         )

@@ -34,9 +34,12 @@ class BoardRequest:
     """The first of those who come before."""
     signature: tuple[object, ...] = ()
 
-    def level(self, now: float, aging: float) -> int:
-        """The priority, with one for each ``aging`` seconds of waiting."""
-        return self.priority + int(max(0.0, now - self.since) / aging)
+
+def level(request: BoardRequest, shares: Shares, now: float, aging: float) -> int:
+    """The priority, with one for each ``aging`` seconds since the request came, or its client was last given such a
+    board: who fills the queue does not get older than others by that."""
+    since = max(request.since, shares.served_at(request.name, request.key))
+    return request.priority + int(max(0.0, now - since) / aging)
 
 
 Rank = tuple[float, float, float, float, int]
@@ -46,7 +49,7 @@ def rank(request: BoardRequest, shares: Shares, now: float, aging: float) -> Ran
     """What requests are sorted by: priority with age, then who has used least, who was served longest ago, who came
     first."""
     used, served = shares.used(request.name, now), shares.served_at(request.name)
-    return (-request.level(now, aging), used, served, request.since, request.number)
+    return (-level(request, shares, now, aging), used, served, request.since, request.number)
 
 
 def in_order(requests: Iterable[BoardRequest], ranked: Callable[[BoardRequest], Rank]) -> Iterator[BoardRequest]:
