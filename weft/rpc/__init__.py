@@ -6,13 +6,17 @@
         y = exe(x)
         print(exe.benchmark(x))
 
-docs/remote.md says how to run a server, docs/rpc-protocol.md defines the protocol.
+    with weft.rpc.request("tracker.local:9191", key="pi4") as lease:
+        session = lease.connect()
+
+docs/remote.md says how to run a server, docs/tracker.md how to share boards, docs/rpc-protocol.md defines the protocol.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _PUBLIC = {
+    "Lease": "lease",
     "LinkError": "errors",
     "LocalServer": "local",
     "RemoteError": "errors",
@@ -20,9 +24,11 @@ _PUBLIC = {
     "RemoteKernel": "kernel",
     "Session": "session",
     "connect": "session",
+    "request": "lease",
 }
 
 __all__ = [
+    "Lease",
     "LinkError",
     "LocalServer",
     "RemoteError",
@@ -30,12 +36,14 @@ __all__ = [
     "RemoteKernel",
     "Session",
     "connect",
+    "request",
 ]
 
 if TYPE_CHECKING:
     from weft.rpc.errors import LinkError, RemoteError
     from weft.rpc.executable import RemoteExecutable
     from weft.rpc.kernel import RemoteKernel
+    from weft.rpc.lease import Lease, request
     from weft.rpc.local import LocalServer
     from weft.rpc.session import Session, connect
 

@@ -1,7 +1,8 @@
 """The boards of a tracker and the leases on them: who is there, who is well, and how leases begin and end.
 
 Nothing here knows of connections or of the queue. Every method is a step at the time ``clock()``; what it leads to is
-left in :attr:`Pool.over` (leases that ended) and :attr:`Pool.failed` (offers that a board did not take).
+left in attributes: :attr:`Pool.begun` and :attr:`Pool.over` (leases), :attr:`Pool.failed` (offers), :attr:`Pool.untold`
+(boards), from which whoever deals with it takes it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ class Pool:
         self.clock = clock
         self.boards: dict[str, Board] = {}
         self.grants: dict[int, Grant] = {}
+        self.begun: list[Grant] = []
+        """Leases that clients have now."""
         self.over: list[tuple[Grant, str]] = []
-        """Leases that ended since somebody last took them from here, each with the reason."""
+        """Leases that ended, each with the reason."""
         self.failed: list[Grant] = []
         """Offers that failed; their requests are still to be served."""
+        self.untold: set[Board] = set()
+        """Boards that have something to be told (:meth:`take_orders`)."""
 
     # ---- boards -----------------------------------------------------------------------------------------------------
 
@@ -72,9 +77,11 @@ class Pool:
             board.is_silent = False
             self._ask_for_probe(board)
 
-    def report(self, board: Board, held: set[int]) -> None:
-        """A machine has sent REPORT: what it was told before is done now."""
+    def report(self, board: Board, held: set[int]) -> bool:
+        """A machine has sent REPORT: what it was told before is done now. Returns whether that changes anything."""
         self.heard(board)
+        if all(g.state is GrantState.HELD for g in board.grants.values()):
+            return False
         for grant in list(board.grants.values()):
             if not grant.sent:
                 continue
@@ -83,11 +90,13 @@ class Pool:
                     grant.state = GrantState.HELD
                     grant.since = self.clock()
                     grant.ends_at = grant.since + self.limits.lease_seconds
+                    self.begun.append(grant)
                 else:
                     self._blame(grant)
                     self._remove(grant)
             elif grant.state is GrantState.ENDING and grant.number not in held:
                 self._remove(grant)
+        return True
 
     def take_orders(self, board: Board) -> dict[str, str]:
         """The lines of the answer to REPORT: what the machine is not told yet. They count as told from now on."""
@@ -176,6 +185,9 @@ class Pool:
             grant.state = GrantState.OFFERED
             grant.ticket = secrets.token_hex(_TICKET_BYTES)
             grant.ends_at = now + self.limits.order_seconds
+            self.untold.add(board)
+        else:
+            self.begun.append(grant)
         board.served_at = now
         return self._add(grant)
 
@@ -200,6 +212,7 @@ class Pool:
                 return
             grant.state, grant.sent = GrantState.ENDING, False
             grant.ends_at = now + self.limits.order_seconds
+            self.untold.add(board)
         else:
             self._remove(grant)
 
@@ -213,6 +226,7 @@ class Pool:
         grant.state, grant.sent = GrantState.ENDING, False
         grant.ends_at = self.clock() + self.limits.order_seconds
         self.failed.append(grant)
+        self.untold.add(grant.board)
 
     def _add(self, grant: Grant) -> Grant:
         self.grants[grant.number] = grant.board.grants[grant.number] = grant
@@ -255,6 +269,7 @@ class Pool:
             self._blame(grant)
         elif grant.state is GrantState.ENDING and now > grant.ends_at and grant.board.link is not None:
             grant.sent, grant.ends_at = False, now + limits.order_seconds
+            self.untold.add(grant.board)
         elif grant.state is GrantState.ADOPTED and now > grant.ends_at:
             self.end(grant, "its client did not come back", JobOutcome.ABANDONED)
         elif grant.state is GrantState.HELD and now > grant.ends_at:

@@ -20,9 +20,10 @@ def seconds(value: float) -> str:
     return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.0f} h"
 
 
-def signature(boards: Iterable[Board], now: float) -> int:
-    """A number that changes with what a waiting client is told of the boards, times apart."""
-    return hash(tuple((b.entry.endpoint, b.state(now), b.failure, len(b.grants)) for b in boards))
+def signature(key: str, boards: Iterable[Board], now: float) -> int:
+    """A number that changes with what :func:`about_boards` tells, times apart."""
+    mine = [(b.entry.endpoint, b.state(now), b.failure, len(b.grants)) for b in boards if b.suits(key)]
+    return hash(tuple(mine) or tuple(b.entry.key for b in boards if b.is_known and b.link is not None))
 
 
 def why(about: str, position: int, ahead: Sequence[str], settling: float) -> str:

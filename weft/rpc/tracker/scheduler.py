@@ -1,7 +1,7 @@
 """The tracker without its connections: requests meet boards.
 
 Every method is a step at the time ``clock()``. What waiting clients and machines are to be told afterwards is left in
-:attr:`Scheduler.news` (requests); boards are asked with ``pool.has_orders``.
+:attr:`Scheduler.news` (requests) and ``pool.untold`` (boards).
 """
 
 from __future__ import annotations
@@ -114,11 +114,13 @@ class Scheduler:
             self._ends.popitem(last=False)
         self.pool.over.clear()
         self._dispatch(now)
-        for request in self.requests.values():
-            if request.grant is not None and request.grant.state is GrantState.HELD and not request.is_served:
+        for grant in self.pool.begun:
+            request = self.requests.get(grant.request)
+            if request is not None and request.grant is grant and grant.is_open:
                 request.is_served = True
                 request.version += 1
                 self.news.add(request)
+        self.pool.begun.clear()
 
     # ---- clients ----------------------------------------------------------------------------------------------------
 
@@ -290,5 +292,5 @@ class Scheduler:
     def _place(self, now: float) -> None:
         waiting = self.waiting()
         boards = list(self.pool.boards.values())
-        told = {k: signature((b for b in boards if b.suits(k)), now) for k in {r.key for r in waiting}}
+        told = {k: signature(k, boards, now) for k in {r.key for r in waiting}}
         self.news.update(place(waiting, boards, told))

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import time
 import traceback
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from weft.rpc.auth import Role
-from weft.rpc.errors import LinkError, RemoteError
+from weft.rpc.errors import FrameError, LinkError, RemoteError
 from weft.rpc.tracker.board import Board
 from weft.rpc.tracker.connection import STREAM_BYTES, Connection, closed
 from weft.rpc.tracker.limits import CLOSED_AFTER_HEARTBEATS, TrackerLimits
@@ -27,6 +27,7 @@ _TICKS_PER_HEARTBEAT: Final = 8.0
 _LONGEST_TICK: Final = 0.25
 _PUBLISH_SECONDS: Final = 0.5
 _BACKLOG: Final = 256
+_STOP_SECONDS: Final = 2.0
 _ALL_IN_USE: Final = 101
 _MAX_STRANGERS: Final = 128
 """Connections in the handshake; with more, the oldest one is closed, so that nobody can keep others out."""
@@ -52,7 +53,8 @@ class TrackerServer:
         self._sides: set[Side] = set()
         self._strangers: dict[Connection, None] = {}
         """Who has not proved the key yet, the first one first."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._helpers: set[asyncio.Task[None]] = set()
+        self._connections: set[asyncio.Task[None]] = set()
         self._probes = asyncio.Semaphore(_MAX_PROBES)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -74,24 +76,26 @@ class TrackerServer:
         """Close all connections. Machines and clients look for the tracker again."""
         if self._server is not None:
             self._server.close()
-        for side in list(self._sides):
-            side.connection.abort()
-        for task in list(self._tasks):
+        for connection in [*self._strangers, *(side.connection for side in self._sides)]:
+            connection.abort()
+        for task in self._helpers:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._helpers, return_exceptions=True)
+        if self._connections:
+            await asyncio.wait(self._connections, timeout=_STOP_SECONDS)
 
-    def _run(self, work: object) -> None:
-        task = asyncio.ensure_future(work)  # type: ignore[call-overload]  # a coroutine
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._helpers.add(task)
+        task.add_done_callback(self._helpers.discard)
 
     # ---- connections ------------------------------------------------------------------------------------------------
 
     async def _connected(self, stream: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
         connection = Connection(stream, writer)
         if len(self._sides) >= self.limits.links:
             connection.refuse(_ALL_IN_USE, "the tracker has no more connections")
@@ -101,11 +105,11 @@ class TrackerServer:
             next(iter(self._strangers)).abort()
         self._strangers[connection] = None
         try:
-            await self._serve(connection)
+            side = await self._introduced(connection)
+            await self._serve(side)
         except LinkError as error:
-            self._log(f"{connection.peer}: {error.message}")
-        except asyncio.CancelledError:  # the tracker stops
-            connection.abort()
+            if isinstance(error, FrameError) or connection in self._strangers:
+                self._log(f"{connection.peer}: {error.message}")
         except Exception:  # a bug must not take down the tracker: it is logged, and costs this connection
             self._log(f"{connection.peer}: a bug in the tracker: {traceback.format_exc()}")
         finally:
@@ -115,19 +119,21 @@ class TrackerServer:
             await closed(writer)
             connection.abort()
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _introduced(self, connection: Connection) -> Side:
+        """The side that talks with who has proved the key. Raises LinkError."""
         agreed = await connection.shake_hands(self._key, self.limits.payload_bytes)
-        self._strangers.pop(connection, None)
-        side: Side
         if agreed.peer == Role.MACHINE:
-            side = MachineSide(self.scheduler, connection)
-            idle = CLOSED_AFTER_HEARTBEATS * self.limits.heartbeat_seconds
-        elif agreed.peer == Role.CLIENT:
-            side = ClientSide(self.scheduler, connection)
-            idle = self.limits.idle_seconds
-        else:
-            raise LinkError(f"the role {agreed.peer} is not known", code="N001")
+            return MachineSide(self.scheduler, connection)
+        if agreed.peer == Role.CLIENT:
+            return ClientSide(self.scheduler, connection)
+        raise LinkError(f"the role {agreed.peer} is not known", code="N001")
+
+    async def _serve(self, side: Side) -> None:
+        connection, limits = side.connection, self.limits
+        self._strangers.pop(connection, None)
         self._sides.add(side)
+        is_machine = isinstance(side, MachineSide)
+        idle = CLOSED_AFTER_HEARTBEATS * limits.heartbeat_seconds if is_machine else limits.idle_seconds
         try:
             while not side.is_over:
                 side.handle(await connection.receive(idle))
@@ -136,17 +142,18 @@ class TrackerServer:
                 self._flush()
         finally:
             self._sides.discard(side)
-            self._left(side)
+            side.gone()
+            if isinstance(side, MachineSide) and side.board is not None and side.board.link is None:
+                self._log(f"{connection.peer}: the machine {side.board.entry.name} is gone")
 
     def _registered(self, side: MachineSide) -> None:
+        if side.is_new and side.board is not None:
+            side.is_new = False
+            entry = side.board.entry
+            self._log(f"{side.connection.peer}: the machine {entry.name} at {entry.endpoint} has the key {entry.key}")
         if side.replaced is not None:
             side.replaced.connection.abort()
             side.replaced = None
-
-    def _left(self, side: Side) -> None:
-        side.gone()
-        if isinstance(side, MachineSide) and side.board is not None and side.board.link is None:
-            self._log(f"{side.connection.peer}: the machine {side.board.entry.name} is gone")
 
     def _flush(self) -> None:
         """Tell machines and clients what is new for them."""
@@ -155,11 +162,10 @@ class TrackerServer:
             if isinstance(request.client, ClientSide):
                 request.client.tell(request)
         scheduler.news.clear()
-        for board in scheduler.pool.boards.values():
+        for board in scheduler.pool.untold:
             if isinstance(board.link, MachineSide):
                 board.link.send_orders()
-        for board in scheduler.pool.due_probes():
-            self._run(self._probe(board))
+        scheduler.pool.untold.clear()
 
     # ---- time -------------------------------------------------------------------------------------------------------
 
@@ -169,6 +175,8 @@ class TrackerServer:
             try:
                 self.scheduler.tick()
                 self._flush()
+                for board in self.scheduler.pool.due_probes():
+                    self._run(self._probe(board))
                 now = time.monotonic()
                 if now - published_at >= min(_PUBLISH_SECONDS, self.limits.heartbeat_seconds):
                     self.published, published_at = status_of(self.scheduler), now

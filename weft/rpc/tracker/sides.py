@@ -70,6 +70,8 @@ class MachineSide(Side):
     def __init__(self, scheduler: Scheduler, connection: Connection) -> None:
         super().__init__(scheduler, connection)
         self.board: Board | None = None
+        self.is_new = False
+        """Whether it has just registered, and nobody has taken note."""
         self.replaced: MachineSide | None = None
         """The connection on which the same machine was registered before; somebody has to close it."""
         self._answers |= {MessageType.REGISTER: self._register, MessageType.REPORT: self._report}
@@ -94,14 +96,15 @@ class MachineSide(Side):
         if former is not None and isinstance(former.link, MachineSide) and former.link is not self:
             self.replaced = former.link
         self.board = self.scheduler.register(entry, held, self)
+        self.is_new = True
         seconds = self.scheduler.limits.heartbeat_seconds
         self.connection.reply(request, text({"heartbeat_seconds": f"{seconds:g}"}))
 
     def _report(self, request: int, payload: bytes) -> None:
         board = self._registered()
         held = messages.leases(PayloadReader(payload).text().get("held", ""))
-        self.scheduler.pool.report(board, set(held))
-        self.scheduler.settle()
+        if self.scheduler.pool.report(board, set(held)):
+            self.scheduler.settle()
         self.connection.answer_late(self.scheduler.pool.poll_seconds(board), lambda: self._give_orders(request))
         self.send_orders()
 
