@@ -28,6 +28,9 @@ COMMANDS = {
     "db": "Show, merge and prune databases of tuned schedules.",
     "cache": "Show or clear the kernel cache.",
     "targets": "List the machines to compile for.",
+    "rpc-tracker": "Hand out remote boards to those who ask for them.",
+    "rpc-register": "Register a machine at a tracker.",
+    "rpc-status": "Show the boards of a tracker, who has them, and who waits.",
 }
 
 
@@ -43,7 +46,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = import_module(f"weft.cli.{name}_command")
+        module = import_module(f"weft.cli.{name.replace('-', '_')}_command")
         found: click.Command = module.command
         return found
 

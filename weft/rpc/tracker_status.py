@@ -1,0 +1,18 @@
+"""Asks a tracker what it is doing."""
+
+from __future__ import annotations
+
+from weft.rpc.auth import Role
+from weft.rpc.frames import MessageType
+from weft.rpc.tracker.status import TrackerStatus
+from weft.rpc.tracker_link import TrackerLink
+
+
+def read_status(address: tuple[str, int], key: bytes) -> TrackerStatus:
+    """The status of the tracker at ``address``. Raises LinkError if it cannot be reached, RemoteError N035 if what it
+    says is not understood."""
+    link = TrackerLink(address, key, Role.CLIENT)
+    try:
+        return TrackerStatus.from_json(link.ask(MessageType.STATUS).rest())
+    finally:
+        link.close()
