@@ -17,7 +17,7 @@
 #include <sys/prctl.h>
 #endif
 
-enum { GRACE_SECONDS = 2, ALTERNATE_STACK = 1 << 16, ERROR_NUMBERS = 40 };
+enum { GRACE_SECONDS = 1, ALTERNATE_STACK = 1 << 16, ERROR_NUMBERS = 40 };
 
 static rpc_session *told; /* whom a handler tells */
 static _Atomic bool in_code;

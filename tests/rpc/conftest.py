@@ -1,0 +1,65 @@
+"""Servers for the tests of remote machines: each build once, and one that runs throughout."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from weft.rpc.local import LocalServer
+from weft.rpc.server_build import build_server
+from weft.rpc.session import Session
+
+KEY = b"a key that only tests have"
+QUICK = ("-std=c11", "-O0", "-pthread")
+
+Start = Callable[..., LocalServer]
+
+
+@pytest.fixture(scope="session")
+def compiler() -> list[str]:
+    """The command of the system's C compiler."""
+    found = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
+    if found is None:
+        pytest.skip("no C compiler")
+    return [found]
+
+
+@pytest.fixture(scope="session")
+def program(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The server for this machine."""
+    made = tmp_path_factory.mktemp("server") / "weft-rpc-server"
+    build_server(compiler, made, QUICK, static=False)
+    return made
+
+
+@pytest.fixture
+def start(program: Path) -> Iterator[Start]:
+    """``start(*options)``: a server of its own for one test."""
+    servers: list[LocalServer] = []
+
+    def start_one(*options: str, command: tuple[str, ...] = ()) -> LocalServer:
+        servers.append(LocalServer(options, KEY, command or (str(program),)))
+        return servers[-1]
+
+    yield start_one
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def server(program: Path) -> Iterator[LocalServer]:
+    """A server that many tests share: nothing that one of them does may disturb the others."""
+    with LocalServer(("--name", "board", "--max-sessions", "32"), KEY, (str(program),)) as running:
+        yield running
+        log = running.log()
+    assert "signal" not in log and "status" not in log, log
+
+
+@pytest.fixture
+def session(server: LocalServer) -> Iterator[Session]:
+    """A session with the shared server."""
+    with server.connect() as made:
+        yield made
