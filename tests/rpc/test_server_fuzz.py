@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import seeds

@@ -13,7 +13,7 @@ import numpy as np
 from weft.rpc.channel import Channel, RequestError
 from weft.rpc.errors import RemoteError
 from weft.rpc.frames import MessageType
-from weft.rpc.kernel import packed_timing
+from weft.rpc.kernel import check_code, packed_timing
 from weft.rpc.machine import RemoteMachine
 from weft.rpc.memory import bytes_of, copy_out, free, load_code, unload_code, upload
 from weft.rpc.payload import PayloadReader, string
@@ -239,10 +239,6 @@ def _pick(code: CodeObject, machine: RemoteMachine) -> Variant:
     fitting = [v for v in loadable if v.features <= have]
     if fitting:
         return max(fitting, key=lambda v: len(v.features))
-    lacking = min((sorted(v.features - have) for v in loadable), key=len, default=[])
-    raise RemoteError(
-        f"the artifact has no code for '{machine.name}' ({machine.architecture})"
-        + (f", which lacks {', '.join(lacking)}" if lacking else ""),
-        code="N016",
-        hint="compile it for the target that session.target() gives",
-    )
+    nearest = min(loadable or code.variants, key=lambda v: len(v.features - have))
+    check_code(nearest.format, nearest.features, machine)
+    raise AssertionError("a variant that fits was chosen before")

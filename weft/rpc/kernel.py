@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from weft.backends.protocol import Code
 
 MAX_REPEAT: Final = 100_000
+COMPILE_FOR_IT: Final = "compile for the target that session.target() gives"
+_LOADED: Final = "it does on x86-64, AArch64 and 64-bit RISC-V"
 
 
 class RemoteKernel:
@@ -45,7 +47,7 @@ class RemoteKernel:
             code, workspace = built.code, built.workspace
         else:
             code = made
-        check_features(code.features, machine)
+        check_code(code.format, code.features, machine)
         self.entry = code.entry
         self._channel, self._machine, self._device = channel, machine, device
         self._workspace = workspace
@@ -134,12 +136,15 @@ def packed_timing(repeat: int, min_seconds: float) -> bytes:
     return struct.pack("<IQ", repeat, round(min_seconds * 1e9))
 
 
-def check_features(needed: frozenset[str], machine: RemoteMachine) -> None:
-    """Raise RemoteError N016 if code needs features that a machine lacks."""
+def check_code(format: str, needed: frozenset[str], machine: RemoteMachine) -> None:
+    """Raise RemoteError N016 if a machine does not load code of a format, or lacks features that the code needs."""
     lacking = sorted(needed - machine.features - SYSTEM_FEATURES)
-    if lacking:
-        raise RemoteError(
-            f"the code needs {', '.join(lacking)}, which '{machine.name}' ({machine.architecture}) lacks",
-            code="N016",
-            hint="compile for the target that session.target() gives",
-        )
+    if format in machine.formats and not lacking:
+        return
+    where = f"'{machine.name}' ({machine.architecture})"
+    if not machine.formats:
+        raise RemoteError(f"the runtime loads no code on {where}", code="N016", hint=_LOADED)
+    what = (
+        f"needs {', '.join(lacking)}, which {where} lacks" if lacking else f"is {format}, which {where} does not load"
+    )
+    raise RemoteError(f"the code {what}", code="N016", hint=COMPILE_FOR_IT)
