@@ -36,12 +36,13 @@ _PUBLIC = {
     "device": "weft.runtime",
     "load_executable": "weft.runtime",
 }
-_MODULES = {"te": "weft.te", "nd": "weft.runtime.nd", "tir": "weft.tir", "graph": "weft.graph"}
+_MODULES = {"te": "weft.te", "nd": "weft.runtime.nd", "tir": "weft.tir", "graph": "weft.graph", "rpc": "weft.rpc"}
 
 __all__ = ["__version__", *_PUBLIC, *_MODULES]
 
 if TYPE_CHECKING:
     from weft import graph as graph
+    from weft import rpc as rpc
     from weft import te as te
     from weft import tir as tir
     from weft.api import compile as compile

@@ -22,23 +22,21 @@ static uint32_t big_endian(const unsigned char *p) {
 }
 
 static void compress(uint32_t state[8], const unsigned char *block) {
-    uint32_t w[ROUNDS], v[8];
+    uint32_t w[ROUNDS];
     for (int i = 0; i < 16; i++) w[i] = big_endian(block + 4 * i);
     for (int i = 16; i < ROUNDS; i++) {
-        uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + (rotate(a, 7) ^ rotate(a, 18) ^ a >> 3) + w[i - 7] + (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10);
+        uint32_t x = w[i - 15], y = w[i - 2];
+        w[i] = w[i - 16] + (rotate(x, 7) ^ rotate(x, 18) ^ x >> 3) + w[i - 7] + (rotate(y, 17) ^ rotate(y, 19) ^ y >> 10);
     }
-    memcpy(v, state, sizeof v);
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
     for (int i = 0; i < ROUNDS; i++) {
-        uint32_t a = v[0], e = v[4];
-        uint32_t chosen = (e & v[5]) ^ (~e & v[6]), majority = (a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]);
-        uint32_t first = v[7] + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + chosen + CONSTANTS[i] + w[i];
+        uint32_t chosen = (e & f) ^ (~e & g), majority = (a & b) ^ (a & c) ^ (b & c);
+        uint32_t first = h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + chosen + CONSTANTS[i] + w[i];
         uint32_t second = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + majority;
-        memmove(v + 1, v, 7 * sizeof v[0]);
-        v[4] += first;
-        v[0] = first + second;
+        h = g, g = f, f = e, e = d + first, d = c, c = b, b = a, a = first + second;
     }
-    for (int i = 0; i < 8; i++) state[i] += v[i];
+    state[0] += a, state[1] += b, state[2] += c, state[3] += d;
+    state[4] += e, state[5] += f, state[6] += g, state[7] += h;
 }
 
 void rpc_sha256_begin(rpc_sha256 *s) {

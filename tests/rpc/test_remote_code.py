@@ -79,10 +79,11 @@ def test_tensors_go_there_and_back(session: Session, shape: tuple[int, ...]) -> 
 def test_memory_is_freed_there(start: Start) -> None:
     session = start("--session-bytes", "1G").connect()
     for _ in range(6):
-        held = nd.array(np.zeros(300 << 20, np.uint8), session.device)
+        held = nd.empty((300 << 20,), "uint8", session.device)
         del held
-    gc.collect()
-    session.ping()
+    with pytest.raises(UserError) as full:
+        _held = [nd.empty((300 << 20,), "uint8", session.device) for _ in range(6)]
+    assert full.value.code == "I007"
 
 
 def test_several_threads_share_a_session(session: Session) -> None:

@@ -53,8 +53,10 @@ class LocalServer:
             self._log.close()
             raise RemoteError(f"the server does not start: {error}", code="N019") from error
         try:
-            self.address = self._read_address()
-        except BaseException:  # an interrupt, too, leaves no process behind
+            self.address = read_address(self._process)
+        except BaseException as error:  # an interrupt, too, leaves no process behind
+            if isinstance(error, RemoteError):
+                error.message += f": {self._read_log().strip() or 'it does not say why'}"
             self.stop()
             raise
 
@@ -102,17 +104,17 @@ class LocalServer:
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
 
-    def _read_address(self) -> str:
-        out = self._process.stdout
-        assert out is not None
-        line = _line_in_time(out, time.monotonic() + _START_SECONDS)
-        if not line.startswith("listening on "):
-            self._process.kill()
-            self._process.wait()
-            raise RemoteError(
-                f"the server does not start: {self._read_log().strip() or line or 'it does not say why'}", code="N019"
-            )
-        return line.removeprefix("listening on ").strip()
+
+def read_address(process: subprocess.Popen[bytes]) -> str:
+    """Where a server that was just started listens: what it prints first. Raises RemoteError N019 if it ends instead,
+    or does not say so in time; it is ended then."""
+    assert process.stdout is not None
+    line = _line_in_time(process.stdout, time.monotonic() + _START_SECONDS)
+    if not line.startswith("listening on "):
+        process.kill()
+        process.wait()
+        raise RemoteError(f"the server does not start{': ' if line else ''}{line.strip()}", code="N019")
+    return line.removeprefix("listening on ").strip()
 
 
 def _line_in_time(out: IO[bytes], until: float) -> str:

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import weft.rpc
 from weft.rpc.errors import RemoteError
 from weft.support import settings
 from weft.support.cache import why_untrusted
 from weft.support.files import replaced_file
 from weft.target import Target
 
-SOURCES: Final = Path(weft.rpc.__file__).resolve().parents[2] / "csrc"
+SOURCES: Final = Path(__file__).resolve().parents[2] / "csrc"
 """The C sources; they stand beside the package in a checkout and in a source distribution."""
 FLAGS: Final = (
     *("-std=c11", "-O2", "-pthread"),
