@@ -13,11 +13,11 @@ _SPREAD: Final = 0.25
 
 
 class Backoff:
-    """Pauses that grow from ``first`` seconds, each twice the one before, to ``longest``."""
+    """Pauses that grow from ``first`` seconds (0.2), each twice the one before, to ``longest`` (4)."""
 
-    def __init__(self, first: float = FIRST_SECONDS, longest: float = LONGEST_SECONDS) -> None:
-        self._first = self._next = first
-        self._longest = longest
+    def __init__(self, first: float | None = None, longest: float | None = None) -> None:
+        self._first = self._next = FIRST_SECONDS if first is None else first
+        self._longest = LONGEST_SECONDS if longest is None else longest
 
     def pause(self) -> float:
         """Seconds until the next attempt."""

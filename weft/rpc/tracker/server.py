@@ -102,14 +102,17 @@ class TrackerServer:
             connection.close()
             return
         if len(self._strangers) >= _MAX_STRANGERS:
-            next(iter(self._strangers)).abort()
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.abort()
         self._strangers[connection] = None
         try:
             side = await self._introduced(connection)
             await self._serve(side)
         except LinkError as error:
-            if isinstance(error, FrameError) or connection in self._strangers:
-                self._log(f"{connection.peer}: {error.message}")
+            is_stranger = connection in self._strangers
+            if isinstance(error, FrameError) or is_stranger:
+                self._log(f"{connection.peer}: {error.message}", is_frequent=is_stranger)
         except Exception:  # a bug must not take down the tracker: it is logged, and costs this connection
             self._log(f"{connection.peer}: a bug in the tracker: {traceback.format_exc()}")
         finally:
