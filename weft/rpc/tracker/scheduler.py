@@ -253,8 +253,7 @@ class Scheduler:
         free = self.pool.available() if self.settling <= 0 else []
         if not free:
             return
-        for grant in self.pool.grants.values():
-            self._charge(grant, now)
+        self._charge_all(now)
         for request in in_order((r for r in self.requests.values() if r.grant is None), self.ranked(now)):
             board = next((b for b in free if b.suits(request.key)), None)
             if board is None:
@@ -266,6 +265,10 @@ class Scheduler:
                 free.remove(board)
             if not free:
                 return
+
+    def _charge_all(self, now: float) -> None:
+        for grant in self.pool.grants.values():
+            self._charge(grant, now)
 
     def _charge(self, grant: Grant, now: float) -> None:
         """Charge what a lease took since it was charged last, beyond what it paid in advance."""
@@ -290,6 +293,7 @@ class Scheduler:
             self.shares.forget(now)
 
     def _place(self, now: float) -> None:
+        self._charge_all(now)
         waiting = self.waiting()
         boards = list(self.pool.boards.values())
         told = {k: signature(k, boards, now) for k in {r.key for r in waiting}}

@@ -58,6 +58,7 @@ class PageServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 64
     block_on_close = False
 
     def __init__(self, address: tuple[str, int], status: Callable[[], TrackerStatus]) -> None:
