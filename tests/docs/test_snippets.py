@@ -22,6 +22,8 @@ WITHOUT_PYTHON = {
     "design.md": "the plan of the code",
     "operators.md": "generated, and compared with what is generated",
     "primitives.md": "generated, and compared with what is generated",
+    "remote.md": "sessions with another machine, which tests/rpc holds",
+    "rpc-protocol.md": "bytes, which tests/rpc holds",
     "semantics.md": "tables of differences, held by tests/conformance/test_disputed.py",
 }
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]

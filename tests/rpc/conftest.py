@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from raw_client import KEY, Start
 
 from weft.rpc.local import LocalServer
 from weft.rpc.server_build import build_server
 from weft.rpc.session import Session
 
-KEY = b"a key that only tests have"
 QUICK = ("-std=c11", "-O0", "-pthread")
-
-Start = Callable[..., LocalServer]
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,12 @@ from collections.abc import Callable
 
 from weft.rpc.auth import ConnectorHandshake, Role, Service
 from weft.rpc.frames import DEFAULT_LIMIT, FrameReader, FrameWriter, Message, MessageType
+from weft.rpc.local import LocalServer
 from weft.rpc.session import split_address
 
+KEY = b"a key that only tests have"
+Start = Callable[..., LocalServer]
+"""The fixture ``start``."""
 LONG = 30.0
 """Seconds after which a server that should answer has failed, on a machine that computes other things besides."""
 

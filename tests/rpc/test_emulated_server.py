@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import KEY
-from programs import ROWS, matmul_model, matmul_task, matrices
+from raw_client import KEY
+from remote_programs import ROWS, matmul_model, matmul_task, matrices
 
 from weft.rpc.errors import RemoteError
 from weft.rpc.local import LocalServer

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import KEY, Start
-from kernels_in_c import code, compiled
-from programs import COLUMNS, INNER, ROWS, matmul_model, matmul_task, matrices
+from crashing_kernels import code, compiled
+from raw_client import KEY, Start
+from remote_programs import COLUMNS, INNER, ROWS, matmul_model, matmul_task, matrices
 from sample_models import dense, random_input
 
 import weft

@@ -6,8 +6,7 @@ import socket
 import struct
 
 import pytest
-from conftest import KEY
-from raw_client import RawClient, eventually
+from raw_client import KEY, RawClient, eventually
 
 from weft.rpc.frames import DEFAULT_LIMIT, HEADER_BYTES, MessageType
 from weft.rpc.local import LocalServer

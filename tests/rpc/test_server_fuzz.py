@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import seeds
-from conftest import KEY
-from raw_client import RawClient
+from raw_client import KEY, RawClient
 
 from weft.rpc.errors import RemoteError
 from weft.rpc.frames import MessageType

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import KEY, Start
-from kernels_in_c import code, compiled
-from raw_client import eventually
+from crashing_kernels import code, compiled
+from raw_client import KEY, Start, eventually
 
 import weft.rpc
 from weft.rpc.errors import LinkError, RemoteError

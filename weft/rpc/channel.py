@@ -16,13 +16,49 @@ from weft.rpc.payload import PayloadReader
 OUT_OF_MEMORY: Final = "N010"
 MAX_PENDING: Final = 64
 """Most requests without an answer that are sent before another one; their answers must fit the buffers on the way."""
-_CRASHED, _LIMIT = 102, 103
-_CODES: Final = {1: "N009", 2: "N009", 3: OUT_OF_MEMORY, 4: "N009", 5: "N011", 6: "N012", 7: "N013", 8: "N017"}
-_HINTS: Final = {
-    3: "free tensors there, or start the server with a larger --session-bytes",
-    5: "compile for the target that session.target() gives",
-    6: "the numbers are the kernel's own; -2147483648: it was stopped",
-    7: "start the server with a larger --request-seconds, or measure fewer times",
+_FIRST_FATAL: Final = 100
+"""Codes from here on end the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """A code of an ERROR (docs/rpc-protocol.md): the code of the error here, what it is about, what would work."""
+
+    code: str
+    about: str
+    hint: str | None = None
+
+
+_UNKNOWN: Final = _Meaning("N009", "a remote machine refuses a request")
+_AGAIN: Final = "connect again"
+_MEANINGS: Final = {
+    3: _Meaning(
+        "N010",
+        "there is no memory on a remote machine",
+        "free tensors there, or start the server with a larger --session-bytes",
+    ),
+    5: _Meaning(
+        "N011",
+        "a remote machine cannot load code or a program",
+        "compile for the target that session.target() gives",
+    ),
+    6: _Meaning("N012", "a kernel on a remote machine reported an error", "the number is the kernel's own"),
+    7: _Meaning(
+        "N013",
+        "code on a remote machine was stopped at the time limit of a request",
+        "start the server with a larger --request-seconds, or measure fewer times",
+    ),
+    8: _Meaning("N017", "a run on a remote machine failed"),
+    102: _Meaning(
+        "N014",
+        "code crashed on a remote machine, and the session is over",
+        "do buffers and sizes fit the kernel? The session is over; connect again",
+    ),
+    103: _Meaning(
+        "N015",
+        "a session with a remote machine reached a limit, and is over",
+        "start the server with larger limits, or connect again",
+    ),
 }
 
 
@@ -40,7 +76,10 @@ class FailureNumbers:
 
 
 class RequestError(RemoteError):
-    """A remote machine could not do what it was asked; the session goes on. ``numbers`` say more of a failed run."""
+    """A remote machine could not do what it was asked; the session goes on.
+
+    ``numbers`` say more of a failed run.
+    """
 
     default_code = "N009"
 
@@ -120,20 +159,15 @@ class Channel:
     def _fatal(self, payload: bytes) -> LinkError | None:
         """The error that ends the session; None if this one does not."""
         code, numbers = _decoded(payload)
-        if code < 100:
+        if code < _FIRST_FATAL:
             return None
-        hint = "connect again"
-        if code == _CRASHED:
-            hint = "do buffers and sizes fit the kernel? The session is over; connect again"
-        elif code == _LIMIT:
-            hint = "start the server with larger limits, or connect again"
-        where = f"{self.link.peer}: {numbers.message}"
-        return LinkError(where, code={_CRASHED: "N014", _LIMIT: "N015"}.get(code, "N006"), hint=hint)
+        meaning = _MEANINGS.get(code, _Meaning("N006", "a session is over", _AGAIN))
+        return LinkError(f"{self.link.peer}: {numbers.message}", code=meaning.code, hint=meaning.hint)
 
     def _error(self, payload: bytes) -> RequestError:
         code, numbers = _decoded(payload)
-        said = f"{self.link.peer}: {numbers.message}"
-        return RequestError(said, _CODES.get(code, "N009"), _HINTS.get(code), numbers)
+        meaning = _MEANINGS.get(code, _UNKNOWN)
+        return RequestError(f"{self.link.peer}: {numbers.message}", meaning.code, meaning.hint, numbers)
 
 
 def _decoded(payload: bytes) -> tuple[int, FailureNumbers]:
