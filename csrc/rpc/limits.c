@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@
 #include <sys/prctl.h>
 #endif
 
-enum { GRACE_SECONDS = 1, ALTERNATE_STACK = 1 << 16, ERROR_NUMBERS = 40 };
+enum { GRACE_SECONDS = 1, ALTERNATE_STACK = 1 << 16, ERROR_NUMBERS = 40, LOOK_NANOSECONDS = 200000000 };
 
 static rpc_session *told; /* whom a handler tells */
 static _Atomic bool in_code;
@@ -92,13 +93,20 @@ static void set_timer(int64_t nanoseconds) {
     (void)setitimer(ITIMER_REAL, &timer, NULL);
 }
 
+/* Nobody waits for what the code computes. */
+static int32_t client_is_gone(void *context) {
+    char byte;
+    const rpc_session *s = context;
+    return recv(s->link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 bool rpc_is_late(void) { return weft_nanoseconds() >= deadline; }
 
 weft_watch *rpc_begin_code(rpc_session *s) {
     const int64_t now = weft_nanoseconds();
     const int64_t most = s->options->request_seconds ? now + s->options->request_seconds * RPC_SECOND : INT64_MAX;
     deadline = most < s->ends ? most : s->ends;
-    weft_watch *watch = weft_watch_begin(deadline, NULL, NULL, 0);
+    weft_watch *watch = weft_watch_begin(deadline, client_is_gone, s, LOOK_NANOSECONDS);
     if (!watch) return NULL;
     atomic_store(&in_code, true);
     if (deadline != INT64_MAX) set_timer((deadline > now ? deadline - now : 0) + GRACE_SECONDS * RPC_SECOND);

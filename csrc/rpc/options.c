@@ -153,7 +153,7 @@ static int read_key_file(const char *path, rpc_key *key) {
 }
 
 static int read_key(const given *g, rpc_key *key) {
-    const char *variable = getenv("WEFT_RPC_KEY");
+    char *variable = getenv("WEFT_RPC_KEY");
     key->count = 0;
     if (g->key_file) {
         const int status = read_key_file(g->key_file, key);
@@ -161,6 +161,7 @@ static int read_key(const given *g, rpc_key *key) {
     } else if (variable && variable[0]) {
         key->count = strlen(variable) < sizeof key->bytes ? strlen(variable) : sizeof key->bytes;
         memcpy(key->bytes, variable, key->count);
+        rpc_wipe(variable, strlen(variable)); /* code of clients must not find it */
         (void)unsetenv("WEFT_RPC_KEY");
     } else {
         return rpc_log("no key: give --key-file FILE, or set WEFT_RPC_KEY"), 1;

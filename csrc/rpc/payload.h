@@ -4,7 +4,7 @@
 
 #include "frames.h"
 
-enum { RPC_NAME = 256 };
+enum { RPC_NAME = 1024 };
 
 /* Reads from the beginning on. Beyond the end, everything is 0 and `bad` is set. */
 typedef struct rpc_reader {

@@ -147,6 +147,8 @@ def test_measurements_take_the_time_that_was_asked_for(session: Session, kernels
         ({"min_seconds": -1}, "-1 seconds"),
         ({"min_seconds": "x"}, "'min_seconds' must be"),
         ({"sizes": (1.5,)}, "whole numbers"),
+        ({"sizes": (1 << 63,)}, "whole numbers"),
+        ({"threads": 1 << 40}, "threads are not possible"),
         ({"threads": 0}, "0 threads"),
     ],
 )
@@ -232,10 +234,11 @@ def test_models_that_a_machine_cannot_run(session: Session) -> None:
         (replace(plain, program=replace(program, devices=(DeviceSpec("abacus"),))), "N017", "abacus"),
         (replace(plain, program=replace(program, kernels=(KernelRef("absent", 0),))), "N009", "absent"),
         (replace(plain, codes=(CodeObject((Variant(frozenset(), b"x" * 100),)),)), "N011", "ELF"),
+        (replace(plain, program=replace(program, kernels=(KernelRef("f", 7),))), "A008", "lacks the code"),
         ("model.onnx", "N018", "compiled model"),
     ]
     for model, number, word in cases:
-        with pytest.raises(RemoteError, match=word) as error:
+        with pytest.raises(UserError, match=word) as error:
             session.load(model)
         assert error.value.code == number
     with pytest.raises(ArtifactError) as here_only:

@@ -144,6 +144,17 @@ def test_a_client_that_is_killed(start: Start) -> None:
     server.connect().close()
 
 
+def test_code_stops_when_nobody_waits_for_it(start: Start, kernels: bytes) -> None:
+    server = start("--request-seconds", "0", "--max-sessions", "1")
+    session = server.connect(timeout=0.3)
+    kernel = session.kernel(code(kernels, "loops_politely"))
+    socket_of = session._channel.link._socket
+    threading.Timer(0.1, lambda: socket_of.shutdown(socket.SHUT_RDWR)).start()
+    with pytest.raises(LinkError):
+        kernel.run()
+    assert eventually(lambda: "session ends" in server.log())
+
+
 def test_a_server_that_is_killed(start: Start, kernels: bytes) -> None:
     server = start()
     session = server.connect()

@@ -120,6 +120,12 @@ class Channel:
         (N007), the code crashed there (N014) or the session reached a limit (N015): the link is dead then.
         """
         wait = self.timeout + (seconds or 0.0)
+        if len(payload) > self.link.limit:
+            raise RemoteError(
+                f"a request of {len(payload):,} bytes is above the limit of {self.link.peer}, {self.link.limit:,}",
+                code="N009",
+                hint="start the server with a larger --frame-bytes",
+            )
         with self._lock:
             ignored = 0
             while self._pending and ignored < MAX_PENDING:

@@ -23,8 +23,9 @@ from weft.runtime.elements import numpy_dtype
 from weft.runtime.encode import constant_count, encode
 from weft.runtime.executable import Timing
 from weft.runtime.program import TensorSpec
-from weft.runtime.threads import MAX_THREADS, SYSTEM_FEATURES
+from weft.runtime.threads import SYSTEM_FEATURES
 from weft.support.arguments import NUMBER, WHOLE, checked
+from weft.support.errors import ArtifactError
 
 _MAX_RANK: Final = 64
 
@@ -173,6 +174,8 @@ class _Parts:
             self._codes.append(load_code(channel, code.format, code.data, ""))
         content = []
         for kernel in program.kernels:
+            if not 0 <= kernel.code < len(self._codes):
+                raise ArtifactError(f"the artifact lacks the code of the kernel '{kernel.name}'", code="A008")
             content.append(struct.pack("<I", self._codes[kernel.code]) + string(kernel.name))
         constants = artifact.constants[: constant_count(program)]
         for constant in constants:
@@ -207,15 +210,6 @@ def checked_artifact(model: Any) -> Artifact:
         code="N018",
         hint="weft.compile_artifact(model, target=session.target())",
     )
-
-
-def checked_remote_threads(threads: int | None, machine: RemoteMachine) -> int:
-    """``threads``, or all cores of the machine for None. Raises RemoteError N018."""
-    if threads is None:
-        return min(machine.cores, MAX_THREADS)
-    if not WHOLE.accepts(threads) or not 1 <= threads <= MAX_THREADS:
-        raise RemoteError(f"{threads!r} threads are not possible", code="N018", hint=f"1 to {MAX_THREADS}, or None")
-    return int(threads)
 
 
 def check_plain(artifact: Artifact) -> None:

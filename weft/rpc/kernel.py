@@ -19,7 +19,7 @@ from weft.rpc.machine import RemoteMachine
 from weft.rpc.memory import allocate, bytes_of, copy_in, copy_out, free, load_code, packed_call, unload_code
 from weft.runtime import Device, Tensor
 from weft.runtime.sizes import SizeExpr, evaluate
-from weft.runtime.threads import SYSTEM_FEATURES
+from weft.runtime.threads import MAX_THREADS, SYSTEM_FEATURES
 from weft.support.arguments import NUMBER, WHOLE, checked
 
 if TYPE_CHECKING:
@@ -91,9 +91,10 @@ class RemoteKernel:
         """The content of a call, and the arrays among the buffers with the addresses of their copies."""
         if not self._finalizer.alive:
             raise RemoteError(f"the kernel '{self.entry}' was closed", code="N018", hint="load it again")
-        if not WHOLE.accepts(threads) or not all(map(WHOLE.accepts, sizes)):
-            raise RemoteError("threads and sizes of a call are whole numbers", code="N018")
-        numbers = tuple(int(s) for s in sizes)
+        numbers = tuple(int(s) for s in sizes if WHOLE.accepts(s) and -(1 << 63) <= s < 1 << 63)
+        if len(numbers) != len(sizes):
+            raise RemoteError("sizes of a call are whole numbers of 64 bits", code="N018")
+        threads = checked_remote_threads(threads, self._machine)
         copies: list[tuple[np.ndarray[Any, Any], int]] = []
         extra: list[int] = []
         try:
@@ -103,7 +104,7 @@ class RemoteKernel:
                 raise RemoteError(f"the kernel '{self.entry}' does not take these sizes: {numbers}", code="N018")
             if workspace:
                 extra.append(allocate(self._channel, workspace))
-            yield packed_call(self._number, self.entry, int(threads), (*addresses, *extra), numbers), copies
+            yield packed_call(self._number, self.entry, threads, (*addresses, *extra), numbers), copies
         finally:
             for address in (*extra, *(address for _, address in copies)):
                 free(self._channel, address)
@@ -134,6 +135,15 @@ def packed_timing(repeat: int, min_seconds: float) -> bytes:
             hint=f"repeat is 1 to {MAX_REPEAT:,}, min_seconds at least 0",
         )
     return struct.pack("<IQ", repeat, round(min_seconds * 1e9))
+
+
+def checked_remote_threads(threads: int | None, machine: RemoteMachine) -> int:
+    """``threads``, or all cores of the machine for None. Raises RemoteError N018."""
+    if threads is None:
+        return min(machine.cores, MAX_THREADS)
+    if not WHOLE.accepts(threads) or not 1 <= threads <= MAX_THREADS:
+        raise RemoteError(f"{threads!r} threads are not possible", code="N018", hint=f"1 to {MAX_THREADS}, or None")
+    return int(threads)
 
 
 def check_code(format: str, needed: frozenset[str], machine: RemoteMachine) -> None:

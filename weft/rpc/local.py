@@ -49,7 +49,7 @@ class LocalServer:
                 stderr=self._log,
                 env={**os.environ, KEY_VARIABLE: os.fsdecode(self._key)},
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a zero byte in the key
             self._log.close()
             raise RemoteError(f"the server does not start: {error}", code="N019") from error
         try:

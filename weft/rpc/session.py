@@ -10,9 +10,9 @@ from weft.kernels.task import KernelTask
 from weft.rpc.auth import Role, Service, find_key
 from weft.rpc.channel import Channel
 from weft.rpc.errors import LinkError, RemoteError
-from weft.rpc.executable import RemoteExecutable, checked_artifact, checked_remote_threads
+from weft.rpc.executable import RemoteExecutable, checked_artifact
 from weft.rpc.frames import MessageType
-from weft.rpc.kernel import RemoteKernel
+from weft.rpc.kernel import RemoteKernel, checked_remote_threads
 from weft.rpc.link import Link
 from weft.rpc.machine import RemoteMachine
 from weft.rpc.memory import RemoteDevice, register
