@@ -68,7 +68,9 @@ static bool ready(int fd, short events, int64_t deadline) {
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
 
 static bool fail(rpc_link *link, const char *why) {
-    (void)snprintf(link->why, sizeof link->why, "%s", why);
+    const size_t bytes = strlen(why), room = sizeof link->why - 1, kept = bytes < room ? bytes : room;
+    memcpy(link->why, why, kept);
+    link->why[kept] = 0;
     return false;
 }
 

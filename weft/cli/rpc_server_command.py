@@ -21,7 +21,7 @@ from weft.support.errors import UserError
 @click.option("--tls-cert", metavar="FILE", help="Encrypt: the certificate (PEM) that clients are given to trust.")
 @click.option("--tls-key", metavar="FILE", help="The private key of the certificate (PEM).")
 @click.option("--tls-listen", metavar="ADDRESS:PORT", help="Where the encrypted side listens. [default: 0.0.0.0:9191]")
-@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS OF THE SERVER]")
 def command(
     output: str | None,
     target: str | None,
