@@ -30,7 +30,7 @@ _FILES: Final = {
     "ops_rules": "pipeline_random",
     "perf": "matrix_unit",
     "plugins": "commands_of_plugins kernel_plugins scalar_intrinsics",
-    "rpc": "frames sha256",
+    "rpc": "frames sha256 tracker_pool tracker_queue",
     "runtime": "artifact_format direct_call tensor",
     "schedule": "schedule_arguments schedule_blocks schedule_refusals",
     "support": "settings",

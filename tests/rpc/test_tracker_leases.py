@@ -217,7 +217,7 @@ def test_several_boards_and_many_clients(tracker: RunningTracker) -> None:
 def test_a_board_that_registers_twice_replaces_itself(tracker: RunningTracker) -> None:
     entry = text({"name": "m", "port": 9, "tickets": 1})
     first = TrackerLink(("127.0.0.1", tracker.port), KEY, Role.MACHINE)
-    assert first.ask(MessageType.REGISTER, entry).text() == {"heartbeat_seconds": "0.2"}
+    assert first.ask(MessageType.REGISTER, entry).text() == {"heartbeat_seconds": "0.4"}
     second = TrackerLink(("127.0.0.1", tracker.port), KEY, Role.MACHINE)
     second.ask(MessageType.REGISTER, entry)
     with pytest.raises(LinkError):

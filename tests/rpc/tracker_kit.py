@@ -24,7 +24,7 @@ from weft.rpc.tracker.waiting import BoardRequest
 
 KEY = b"a key for tests, 32 bytes long.."
 QUICK = TrackerLimits(
-    heartbeat_seconds=0.2,
+    heartbeat_seconds=0.4,
     order_seconds=2.0,
     return_seconds=0.6,
     settle_seconds=0.0,

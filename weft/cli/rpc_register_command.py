@@ -44,7 +44,7 @@ def command(
 
     \b
     weft rpc-server --key-file weft.key &
-    weft rpc-register --tracker HOST:9191 --key pi4 --key-file weft.key
+    weft rpc-register --tracker HOST:9180 --key pi4 --key-file weft.key
 
     Several boards may have one --key: clients get any of them. The tracker asks now and then whether the machine
     answers at its address; while it does not, it gets no jobs. When the tracker is restarted, this command registers

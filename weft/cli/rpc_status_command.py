@@ -28,9 +28,9 @@ def command(
     """Show the boards of a tracker, who has them, and who waits for what.
 
     \b
-    weft rpc-status 127.0.0.1:9191
-    weft rpc-status 127.0.0.1:9191 --watch
-    weft rpc-status 127.0.0.1:9191 --html boards.html
+    weft rpc-status 127.0.0.1:9180
+    weft rpc-status 127.0.0.1:9180 --watch
+    weft rpc-status 127.0.0.1:9180 --html boards.html
 
     States of boards: ready; in use; being checked (it has to answer once before it gets jobs); resting (it lost jobs,
     and is tried again later); unreachable (it does not answer at its address); silent (it sends no signs of life);

@@ -64,10 +64,10 @@ def command(
     \b
     (umask 077; openssl rand -hex 32 > weft.key)      the key, once; copy it to all machines
     weft rpc-tracker --key-file weft.key              here
-    weft rpc-register --tracker HOST:9191 --key pi4   on each board, beside weft rpc-server
-    weft rpc-status HOST:9191                         who has which board, who waits, and why
+    weft rpc-register --tracker HOST:9180 --key pi4   on each board, beside weft rpc-server
+    weft rpc-status HOST:9180                         who has which board, who waits, and why
 
-    Programs ask with weft.rpc.request("HOST:9191", key="pi4"). The tracker keeps nothing on disk: boards and clients
+    Programs ask with weft.rpc.request("HOST:9180", key="pi4"). The tracker keeps nothing on disk: boards and clients
     come back to one that was restarted, and sessions go on. It listens on this machine only, where SSH tunnels lead to
     it; --insecure-network allows other addresses. docs/tracker.md explains shares, priorities and what happens when
     something dies.

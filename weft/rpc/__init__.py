@@ -6,7 +6,7 @@
         y = exe(x)
         print(exe.benchmark(x))
 
-    with weft.rpc.request("tracker.local:9191", key="pi4") as lease:
+    with weft.rpc.request("tracker.local:9180", key="pi4") as lease:
         session = lease.connect()
 
 docs/remote.md says how to run a server, docs/tracker.md how to share boards, docs/rpc-protocol.md defines the protocol.

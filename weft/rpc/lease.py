@@ -17,7 +17,7 @@ from weft.rpc.auth import Role, Service, find_key
 from weft.rpc.backoff import Backoff
 from weft.rpc.errors import LinkError, RemoteError
 from weft.rpc.frames import MessageType
-from weft.rpc.lease_keeper import GrantedBoard, LeaseKeeper, Wish
+from weft.rpc.lease_keeper import BoardWish, GrantedBoard, LeaseKeeper
 from weft.rpc.link import Link
 from weft.rpc.payload import text
 from weft.rpc.tracker_link import LeaseIsOver, TrackerLink, may_pass, tracker_address
@@ -34,6 +34,8 @@ _POLL_SECONDS: Final = 10.0
 _FIRST_CONNECT_SECONDS: Final = 5.0
 """A tracker that has never answered is given up after so long: its address may be wrong."""
 _RELEASE_SECONDS: Final = 5.0
+_BUSY_SECONDS: Final = 10.0
+"""A board that is ours, but has no free session, is asked again for so long."""
 _TICKET_REQUEST: Final = 0xFFFFFFFF
 """The number of the request that shows the ticket; a session begins to count at 1."""
 _MACHINE_IS_AT_FAULT: Final = frozenset({"N001", "N005", "N006", "N007"})
@@ -48,7 +50,7 @@ class Lease:
     error N033.
     """
 
-    def __init__(self, link: TrackerLink, wish: Wish, board: GrantedBoard) -> None:
+    def __init__(self, link: TrackerLink, wish: BoardWish, board: GrantedBoard) -> None:
         self._board, self._wish = board, wish
         self._links: list[Link] = []
         self._sessions: list[Session] = []
@@ -102,8 +104,7 @@ class Lease:
     def connect_link(self, timeout: float = 30.0, tls: ssl.SSLContext | None = None) -> Link:
         """As :meth:`connect`, for who speaks the protocol: the ticket is shown."""
         self.check()
-        where = self._board.address, self._board.port
-        link = Link.connect(where, self._wish.secret, Service.MACHINE, Role.CLIENT, timeout, tls)
+        link = self._reach(timeout, tls)
         self._links.append(link)
         if self._board.ticket:
             link.send(MessageType.TICKET, _TICKET_REQUEST, self._board.ticket, timeout)
@@ -118,6 +119,19 @@ class Lease:
                 )
         self.check()
         return link
+
+    def _reach(self, timeout: float, tls: ssl.SSLContext | None) -> Link:
+        """Connect to the board. The session of the one who had it before may be about to end there."""
+        where = self._board.address, self._board.port
+        until = time.monotonic() + min(timeout, _BUSY_SECONDS)
+        backoff = Backoff()
+        while True:
+            try:
+                return Link.connect(where, self._wish.secret, Service.MACHINE, Role.CLIENT, timeout, tls)
+            except LinkError as error:
+                if error.code != "N008" or time.monotonic() > until:
+                    raise
+            time.sleep(backoff.pause())
 
     def release(self, lost: bool | None = None, why: str = "") -> None:
         """Close the sessions and give the board back. Does nothing a second time.
@@ -193,14 +207,14 @@ def request(
     if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         raise UserError(f"the priority {priority} is not from {-MAX_PRIORITY} to {MAX_PRIORITY}", code="N037")
     wanted, who = _name("key", key), _name("name", _default_name() if name is None else name)
-    wish = Wish(tracker_address(tracker), find_key(secret), wanted, who, int(priority))
+    wish = BoardWish(tracker_address(tracker), find_key(secret), wanted, who, int(priority))
     return _Asker(wish, timeout, on_wait or (lambda reason: None)).lease()
 
 
 class _Asker:
     """Waits for one board, through as many trackers as there come to be."""
 
-    def __init__(self, wish: Wish, timeout: float | None, on_wait: Callable[[str], object]) -> None:
+    def __init__(self, wish: BoardWish, timeout: float | None, on_wait: Callable[[str], object]) -> None:
         self._wish = wish
         self._since = time.monotonic()
         self._until = float("inf") if timeout is None else self._since + timeout

@@ -52,7 +52,7 @@ class GrantedBoard:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class BoardWish:
     """What a client asked for."""
 
     tracker: tuple[str, int]
@@ -70,7 +70,7 @@ class LeaseKeeper:
     """
 
     def __init__(
-        self, link: TrackerLink, wish: Wish, board: GrantedBoard, on_lost: Callable[[RemoteError], None]
+        self, link: TrackerLink, wish: BoardWish, board: GrantedBoard, on_lost: Callable[[RemoteError], None]
     ) -> None:
         """``on_lost`` is called by the thread, once."""
         self.lost: RemoteError | None = None

@@ -31,7 +31,7 @@ def tracker_address(address: str) -> tuple[str, int]:
     digits = port.isascii() and port.isdigit()
     if not colon or not bare or (":" in bare and bare == host) or not digits or not 0 < int(port[:6]) < 65536:
         raise UserError(
-            f"'{address[:100]}' is no address of a tracker", code="N031", hint="HOST:PORT, for example 127.0.0.1:9191"
+            f"'{address[:100]}' is no address of a tracker", code="N031", hint="HOST:PORT, for example 127.0.0.1:9180"
         )
     return bare, int(port)
 

@@ -16,8 +16,8 @@ from weft.rpc.tracker.server import TrackerServer
 from weft.rpc.tracker.web import PageServer
 from weft.support.errors import UserError
 
-DEFAULT_PORT: Final = 9191
-DEFAULT_PAGE_PORT: Final = 9192
+DEFAULT_PORT: Final = 9180
+DEFAULT_PAGE_PORT: Final = 9181
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
