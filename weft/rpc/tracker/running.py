@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from weft.rpc.tracker.limits import TrackerLimits
 from weft.rpc.tracker.log import EventLog
 from weft.rpc.tracker.server import TrackerServer
-from weft.rpc.tracker.status import TrackerStatus
+from weft.rpc.tracker.status import TrackerStatus, status_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class RunningTracker:
     host: str
     port: int
     server: TrackerServer
+    loop: asyncio.AbstractEventLoop
 
     @property
     def address(self) -> str:
@@ -29,8 +30,11 @@ class RunningTracker:
 
     @property
     def status(self) -> TrackerStatus:
-        """Boards and queue, of half a second ago at most."""
-        return self.server.published
+        """Boards and queue now."""
+        return asyncio.run_coroutine_threadsafe(self._status(), self.loop).result()
+
+    async def _status(self) -> TrackerStatus:
+        return status_of(self.server.scheduler)
 
 
 @contextlib.contextmanager
@@ -45,7 +49,7 @@ def running_tracker(
     server = TrackerServer(key, limits, log)
     try:
         found = asyncio.run_coroutine_threadsafe(server.start(host, port), loop).result()
-        yield RunningTracker(*found, server)
+        yield RunningTracker(*found, server, loop)
     finally:
         asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
