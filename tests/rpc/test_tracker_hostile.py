@@ -328,6 +328,24 @@ def test_a_status_of_many_boards_has_an_end(tracker: RunningTracker) -> None:
         link.close()
 
 
+def test_an_answer_that_is_too_long_is_an_error(tracker: RunningTracker) -> None:
+    side = ConnectorHandshake(KEY, Role.CLIENT, 4096)
+    link = Link(plain(tracker), "t")
+    link.send(MessageType.PROOF, 0, side.proof(link.receive(5).payload, Service.TRACKER))
+    link._start(side.finish(link.receive(5).payload), 4096)
+    boards = [FakeBoard(tracker.address, name=f"{i} {'x' * 60}") for i in range(12)]
+    for board in boards:
+        board.__enter__()
+    link.send(MessageType.STATUS, 1)
+    answer = link.receive(5)
+    assert answer.type == MessageType.ERROR and b"more than this side said it takes" in answer.payload
+    link.send(MessageType.PING, 2)
+    assert link.receive(5).type == MessageType.REPLY
+    link.close()
+    for board in boards:
+        board.__exit__()
+
+
 def test_logs_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     log = EventLog(lines.append)

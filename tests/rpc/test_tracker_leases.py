@@ -161,6 +161,37 @@ def test_jobs_that_break_with_the_connection_are_lost(tracker: RunningTracker) -
         eventually(lambda: board_row(tracker).done == 1)  # type: ignore[attr-defined]
 
 
+def test_an_interrupt_is_not_the_boards_fault(tracker: RunningTracker) -> None:
+    with FakeBoard(tracker.address):
+        with pytest.raises(KeyboardInterrupt), ask(tracker) as lease:
+            lease.connect_link().lose(LinkError("a request was interrupted"))
+            raise KeyboardInterrupt
+        eventually(lambda: board_row(tracker).done == 1)  # type: ignore[attr-defined]
+        with ask(tracker) as lease:
+            lease.connect_link().lose(LinkError("the connection is lost"))
+        eventually(lambda: board_row(tracker).lost == 1)  # type: ignore[attr-defined]
+
+
+def test_a_busy_board_is_asked_again(tracker: RunningTracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.rpc.backoff.FIRST_SECONDS", 0.01)
+    connect, turns = Link.connect, []
+
+    def busy(*operands: object) -> Link:
+        turns.append(1)
+        if len(turns) < 4:
+            raise LinkError("busy", code="N008")
+        return connect(*operands)  # type: ignore[arg-type]
+
+    with FakeBoard(tracker.address), ask(tracker) as lease:
+        monkeypatch.setattr("weft.rpc.lease.Link.connect", busy)
+        lease.connect_link()
+        assert len(turns) == 4
+        turns.clear()
+        monkeypatch.setattr("weft.rpc.lease._BUSY_SECONDS", -1.0)
+        with pytest.raises(LinkError, match="busy"):
+            lease.connect_link()
+
+
 def test_a_board_that_cannot_be_reached_is_not_given_away(tracker: RunningTracker) -> None:
     with FakeBoard(tracker.address) as board:
         board.stop_listening()

@@ -8,6 +8,7 @@ from tracker_kit import World
 from weft.rpc.tracker.reasons import seconds
 from weft.rpc.tracker.scheduler import Refusal
 from weft.rpc.tracker.shares import HALF_LIFE_SECONDS, Shares
+from weft.rpc.tracker.status import status_of
 
 
 def test_a_free_board_is_given_at_once_and_only_once() -> None:
@@ -181,6 +182,17 @@ def test_many_ahead_are_counted_and_many_boards_too() -> None:
     world.wait(1)
     why = world.scheduler.why(waiting[-1])
     assert why.endswith("ahead: n0, n1, n2 and 5 more") and "7 in use: " in why and " and 3 more; " in why
+
+
+def test_many_holders_of_one_board_are_counted() -> None:
+    world = World()
+    world.board(capacity=6)
+    for i in range(6):
+        world.ask(f"n{i}")
+    waiting = world.ask("ann")
+    assert "a (n0 for 0 s, n1 for 0 s, n2 for 0 s, n3 for 0 s, 2 more)" in world.scheduler.why(waiting)
+    row = status_of(world.scheduler).boards[0]
+    assert (row.in_use, row.capacity) == (6, 6) and [h.name for h in row.holders] == [f"n{i}" for i in range(6)]
 
 
 def test_an_unknown_key_is_told_with_those_there_are() -> None:

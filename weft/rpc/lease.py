@@ -20,7 +20,7 @@ from weft.rpc.frames import MessageType
 from weft.rpc.lease_keeper import BoardWish, GrantedBoard, LeaseKeeper
 from weft.rpc.link import Link
 from weft.rpc.payload import text
-from weft.rpc.tracker_link import LeaseIsOver, TrackerLink, may_pass, tracker_address
+from weft.rpc.tracker_link import ANSWER_SECONDS, LeaseIsOver, TrackerLink, may_pass, tracker_address
 from weft.support.arguments import FUNCTION, NUMBER, TEXT, WHOLE, checked, optional
 from weft.support.errors import UserError
 
@@ -156,8 +156,10 @@ class Lease:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        at_fault = isinstance(error, LinkError) and error.code in _MACHINE_IS_AT_FAULT
-        self.release(True if at_fault else None, error.message if isinstance(error, LinkError) else "")
+        if isinstance(error, LinkError) and error.code in _MACHINE_IS_AT_FAULT:
+            self.release(True, error.message)
+        else:  # an interrupt breaks connections, too
+            self.release(None if error is None or isinstance(error, Exception) else False)
 
     def __repr__(self) -> str:
         state = "lost" if self.lost is not None else "held" if self._finalizer.alive else "given back"
@@ -233,10 +235,9 @@ class _Asker:
                 self._tell(f"the tracker cannot be reached: {error.message}")
             except LeaseIsOver as error:  # the tracker forgot the request, or the client was too slow to take the lease
                 self._tell(error.message)
-            pause = backoff.pause()
-            if self._left < pause:
+            time.sleep(max(0.0, min(backoff.pause(), self._left)))
+            if self._left <= 0:
                 raise self._too_late()
-            time.sleep(pause)
 
     @property
     def _left(self) -> float:
@@ -247,7 +248,7 @@ class _Asker:
 
     def _ask(self, backoff: Backoff) -> Lease:
         wish = self._wish
-        link = TrackerLink(wish.tracker, wish.secret, Role.CLIENT)
+        link = TrackerLink(wish.tracker, wish.secret, Role.CLIENT, min(max(self._left, 1.0), ANSWER_SECONDS))
         try:
             waited = time.monotonic() - self._since
             lines = {"key": wish.key, "name": wish.name, "priority": wish.priority, "waited": f"{waited:.1f}"}

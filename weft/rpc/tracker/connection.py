@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -19,6 +20,9 @@ MAX_UNSENT_BYTES: Final = 1 << 18
 """Answers that the other side does not take; one more, and the connection is given up."""
 STREAM_BYTES: Final = 1 << 16
 """Bytes that are read ahead of what is handled."""
+_TOO_LONG: Final = 42
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Seconds, and count: a machine or client that has lost its power is noticed after a minute."""
 _ERROR_FIELDS: Final = bytes(3 * 4 + 3 * 8)
 """What an ERROR says of the runtime's errors: nothing here."""
 
@@ -34,6 +38,7 @@ class Connection:
         self._late_timer: asyncio.TimerHandle | None = None
         peer = writer.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) else "127.0.0.1"
+        _keep_alive(writer.get_extra_info("socket"))
         self.peer = f"{self.address}:{peer[1]}" if isinstance(peer, tuple) else "the other side"
 
     async def shake_hands(self, key: bytes, limit: int) -> Agreement:
@@ -76,8 +81,11 @@ class Connection:
             raise LinkError(f"nothing came for {idle_seconds:g} seconds", code="N007") from None
 
     def reply(self, request: int, payload: bytes = b"") -> None:
-        """Answer a request."""
-        self._send(MessageType.REPLY, request, payload)
+        """Answer a request; with an error if the other side does not take so long an answer."""
+        if len(payload) > self._made.limit:
+            self.error(request, _TOO_LONG, f"the answer has {len(payload):,} bytes, more than this side said it takes")
+        else:
+            self._send(MessageType.REPLY, request, payload)
 
     def error(self, request: int, code: int, message: str) -> None:
         """Answer a request with an error."""
@@ -150,6 +158,16 @@ class Connection:
         if self._frames.is_between_frames:
             return LinkError("closed by the other side", code="N006")
         return FrameError("closed by the other side in the middle of a message")
+
+
+def _keep_alive(sock: socket.socket | None) -> None:
+    if sock is None:
+        return
+    with contextlib.suppress(OSError):  # it has ended already
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 async def closed(writer: asyncio.StreamWriter) -> None:

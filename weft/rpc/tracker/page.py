@@ -59,7 +59,8 @@ def holders_text(board: BoardRow) -> str:
     for holder in board.holders:
         state = "" if holder.state == "held" else f", {holder.state}"
         told.append(f"{holder.name} for {seconds(holder.held)}{state}")
-    return "; ".join(told)
+    more = board.in_use - len(board.holders)
+    return "; ".join(told) + (f" and {more} more" if more > 0 else "")
 
 
 def jobs_text(board: BoardRow) -> str:
@@ -90,7 +91,7 @@ def _boards(key: str, boards: Sequence[BoardRow]) -> str:
                 f"{escape(board.name)}<br><small>{escape(board.endpoint)}</small>",
                 made + reason,
                 escape(holders_text(board)),
-                f"{sum(h.state != 'ending' for h in board.holders)} of {board.capacity}",
+                f"{board.in_use} of {board.capacity}",
                 escape(jobs_text(board)),
                 f"{escape(seconds(board.heard))} ago",
                 f"<small>{about}</small>",

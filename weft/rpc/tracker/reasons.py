@@ -8,7 +8,7 @@ from weft.rpc.tracker.board import Board, BoardState, GrantState
 from weft.support.words import counted, did_you_mean
 
 _MAX_BOARDS = 4
-"""So many boards are told of one by one."""
+"""So many boards, and clients of one board, are told of one by one."""
 _MAX_KEYS = 12
 
 
@@ -93,4 +93,6 @@ def holders(board: Board, now: float) -> list[str]:
         GrantState.ADOPTED: "somebody whose client has not come back",
         GrantState.ENDING: "the session of {} is ending",
     }
-    return [words[g.state].format(g.name or "somebody", seconds(now - g.since)) for g in board.grants.values()]
+    grants = list(board.grants.values())
+    told = [words[g.state].format(g.name or "somebody", seconds(now - g.since)) for g in grants[:_MAX_BOARDS]]
+    return told if len(grants) <= _MAX_BOARDS else [*told, f"{len(grants) - _MAX_BOARDS} more"]

@@ -17,6 +17,8 @@ from weft.support.errors import MALFORMED
 
 MAX_ROWS: Final = 500
 """Boards, and requests, that a status tells of."""
+MAX_HOLDERS: Final = 16
+"""Of one board, that a status names."""
 _SHOWN_INFO: Final = ("architecture", "cores", "memory", "system")
 T = TypeVar("T")
 
@@ -34,7 +36,7 @@ class HolderRow:
 @dataclass(frozen=True, slots=True)
 class BoardRow:
     """A board. ``rate``: the share of lost jobs, recent ones first; ``heard``: seconds since it was heard; ``reason``
-    explains the state; ``info`` has what it is."""
+    explains the state; ``in_use``: sessions, of which ``holders`` has the first; ``info`` has what it is."""
 
     key: str
     name: str
@@ -43,6 +45,7 @@ class BoardRow:
     state: str
     reason: str
     capacity: int
+    in_use: int
     holders: tuple[HolderRow, ...]
     done: int
     lost: int
@@ -138,7 +141,8 @@ def _board_row(board: Board, now: float) -> BoardRow:
         state.value,
         "" if state is BoardState.BUSY else detail(board, now).strip(" ()"),
         entry.capacity,
-        tuple(_holder(g, now) for g in board.grants.values()),
+        len(board.grants),
+        tuple(_holder(g, now) for g in list(board.grants.values())[:MAX_HOLDERS]),
         health.done,
         health.lost,
         health.loss_rate,
