@@ -136,7 +136,9 @@ def test_an_end_that_is_not_obeyed_is_told_again() -> None:
     world.release(request)
     for _ in range(3):
         assert list(world.pool.take_orders(board)) == [f"end.{number:016x}"]
+        world.pool.untold.clear()
         world.wait(11)
+        assert world.pool.untold == {board}
     assert state(world, board) is BoardState.BUSY
 
 
@@ -205,6 +207,7 @@ def test_a_board_is_probed_before_its_first_job() -> None:
             world.pool.heard(board)
         pauses.append(world.clock.now - start)
         world.pool.probed(due[0], "still not")
+    assert board.failed_probes == 9 and "unreachable: a (still not)" in world.scheduler.why(request)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     world.wait(60)
     assert request.is_served and board.failed_probes == 0
@@ -238,7 +241,8 @@ def test_a_silent_machine_gets_no_jobs_until_it_is_heard() -> None:
     world.wait(1, alive=False)
     request = world.ask("ann")
     assert state(world, board) is BoardState.SILENT and not request.is_served
-    world.pool.heard(board)
+    assert "silent: a (not heard for 16 s)" in world.scheduler.why(request)
+    world.pool.report(board, set())
     assert state(world, board) is BoardState.CHECKING
     world.probe()
     assert request.is_served
@@ -278,6 +282,39 @@ def test_better_boards_come_first() -> None:
     first = world.got(world.ask("ann")).board
     second = world.got(world.ask("bob")).board
     assert {first, second} == {b, c} and world.got(world.ask("cat")).board is a
+
+
+def test_a_lost_job_asks_for_a_probe() -> None:
+    world = World()
+    board = world.board(capacity=2)
+    first, second = world.ask("ann"), world.ask("bob")
+    assert world.pool.due_probes() == []
+    world.release(first, outcome=1)
+    assert state(world, board) is BoardState.CHECKING and second.is_served
+    assert not world.ask("cat").is_served
+    assert world.pool.due_probes() == [board]  # though it has a job: it is in doubt
+
+
+def test_boards_that_are_idle_for_long_come_first() -> None:
+    world = World()
+    boards = [world.board(n) for n in "abc"]
+    used = []
+    for turn in range(6):
+        request = world.ask(f"n{turn}")
+        used.append(world.got(request).board)
+        world.wait(1)
+        world.release(request)
+    assert used == boards * 2
+
+
+def test_what_is_over_leaves_nothing_behind() -> None:
+    world = World()
+    world.board("a"), world.board("b", tickets=True)
+    requests = [world.ask(f"n{i}", client="ann") for i in range(3)]
+    world.scheduler.disconnected("ann")
+    scheduler, pool = world.scheduler, world.pool
+    assert not scheduler.requests and not pool.grants and not scheduler._charged
+    assert not pool.over and not pool.begun and not pool.failed and all(r.number for r in requests)
 
 
 def test_the_rate_of_lost_jobs() -> None:
@@ -447,7 +484,10 @@ def test_who_lost_the_connection_takes_a_free_board_up_again_but_not_one_that_is
     number = world.got(world.ask("ann", client="old")).number
     world.scheduler.disconnected("old")
     assert world.scheduler.resume(claim(world, number), "new") == 30 and number in board.grants
+    before = world.scheduler.shares.used("ann", world.clock.now)
+    world.clock.now += 20
     world.scheduler.disconnected("new")
+    assert world.scheduler.shares.used("ann", world.clock.now) == pytest.approx(before + 20, rel=0.05)
     world.ask("bob")
     with pytest.raises(Refusal, match="its client is gone"):
         world.scheduler.resume(claim(world, number), "newer")

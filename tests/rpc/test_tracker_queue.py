@@ -106,7 +106,8 @@ def test_a_short_lease_is_charged_a_second_and_a_long_one_its_time() -> None:
     world.board()
     for held, used in ((0.25, 1.0), (20.0, 21.0)):
         request = world.ask("ann")
-        world.wait(held, steps=4)
+        world.wait(held / 2, steps=4)
+        world.clock.now += held / 2
         world.release(request)
         assert world.scheduler.shares.used("ann", world.clock.now) == pytest.approx(used, rel=0.05)
 
@@ -206,6 +207,9 @@ def test_an_unknown_key_is_told_with_those_there_are() -> None:
     assert why.startswith("no board has the key 'pi5'; did you mean 'pi4'? there are: pi4 (2 boards), zen4 (1 board)")
     world.board("p", key="pi5")
     assert request.is_served
+    for i in range(12):
+        world.board(chr(ord("c") + i), key=f"k{i:02}")
+    assert "k11 (1 board) and 3 more" in world.scheduler.why(world.ask("bob", key="x"))
 
 
 def test_the_queue_has_an_end() -> None:
@@ -218,6 +222,15 @@ def test_the_queue_has_an_end() -> None:
         world.ask("cat")
     world.scheduler.disconnected("ann")
     world.ask("cat")
+
+
+def test_a_request_and_its_lease_count_once() -> None:
+    world = World(requests_per_client=2)
+    world.board()
+    assert world.ask("ann").is_served
+    world.ask("ann")
+    with pytest.raises(Refusal, match="at most 2"):
+        world.ask("ann")
 
 
 def test_requests_belong_to_their_connection() -> None:

@@ -73,7 +73,6 @@ class Scheduler:
         self._charged: dict[int, tuple[float, float]] = {}
         self._ends: OrderedDict[int, str] = OrderedDict()
         self._placed_at = float("-inf")
-        self._is_dirty = False
         self._about: dict[str, str] = {}
 
     @property
@@ -98,7 +97,6 @@ class Scheduler:
     def settle(self) -> None:
         """Draw the consequences of what happened in the pool, and give boards away. To be called after any change."""
         now = self.clock()
-        self._is_dirty = True
         self._about.clear()
         for grant in self.pool.failed:
             request = self.requests.get(grant.request)
@@ -287,8 +285,8 @@ class Scheduler:
         self.pool.tick()
         self.settle()
         now = self.clock()
-        if self._is_dirty and now - self._placed_at >= _PLACES_SECONDS:
-            self._is_dirty, self._placed_at = False, now
+        if now - self._placed_at >= _PLACES_SECONDS:
+            self._placed_at = now
             self._place(now)
             self.shares.forget(now)
 
