@@ -32,6 +32,11 @@ class RawClient:
         with contextlib.suppress(ConnectionError):
             self.socket.sendall(data)
 
+    def finish(self) -> None:
+        """Send nothing more; a server that has ended the connection already is no error."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+
     def receive(self) -> Message | None:
         """The next message; None where the connection ends."""
         while (message := self.reader.next()) is None:

@@ -7,6 +7,7 @@ import struct
 
 import pytest
 from raw_client import KEY, RawClient, eventually
+from remote_programs import Copier
 
 from weft.rpc.frames import DEFAULT_LIMIT, HEADER_BYTES, MessageType
 from weft.rpc.local import LocalServer
@@ -79,7 +80,7 @@ def test_truncated_frames(server: LocalServer, kept: int) -> None:
     before = len(server.log())
     with introduced(server) as client:
         client.send(client.writer.frame(MessageType.COPY_IN, 1, bytes(20))[:kept])
-        client.socket.shutdown(socket.SHUT_WR)
+        client.finish()
         assert client.is_ended()
     assert logged(server, "within a frame" if kept else "the client ended it", before)
 
@@ -98,7 +99,7 @@ def test_changed_frames(server: LocalServer, at: int) -> None:
         frame = bytearray(client.writer.frame(MessageType.ALLOCATE, 1, struct.pack("<Q", 100)))
         frame[at] ^= 1
         client.send(bytes(frame))
-        client.socket.shutdown(socket.SHUT_WR)
+        client.finish()
         assert client.is_ended()
 
 
@@ -137,6 +138,34 @@ def test_malformed_requests_are_answered(server: LocalServer) -> None:
         assert code_of(client, MessageType.LOAD, b"\3\0pdf\0\0" + struct.pack("<QQ", 0, 0)) == 5
         pong = client.ask(MessageType.PING)
         assert pong is not None and pong.type == MessageType.REPLY
+
+
+def test_executables_are_checked(server: LocalServer) -> None:
+    with introduced(server) as client:
+
+        def ask(type: int, payload: bytes) -> bytes:
+            answer = client.ask(type, payload)
+            assert answer is not None and answer.type == MessageType.REPLY
+            return answer.payload
+
+        c = Copier(ask)
+        assert struct.unpack_from("<IQQIQQ", ask(MessageType.RUN, c.run(c.data, 3, 2)))[2:] == (24, 2, 3, 2)
+        for at, shape, code in (
+            *((c.data + 1, (3, 2), 4), (c.data + 4, (512, 2), 4), (0, (3, 2), 4)),
+            *((c.data, (2**62, 2), 1), (c.data, (-1, 2), 1), (c.data, (2**32, 2**32), 1), (c.data, (1,) * 65, 1)),
+            *((c.data, (3, 3), 8), (c.data, (6,), 8)),
+        ):
+            assert code_of(client, MessageType.RUN, c.run(at, *shape)) == code
+        for changed in ({5: 2}, {7: 4097}, {6: c.data + 1}, {2: 0}, {2: 5000}, {0: c.program + 1}, {1: 1}):
+            fields = list(struct.unpack("<QQIQIIQQ", c.make))
+            for i, value in changed.items():
+                fields[i] = value
+            assert code_of(client, MessageType.EXECUTABLE, struct.pack("<QQIQIIQQ", *fields)) in (1, 4, 5)
+        in_use = struct.pack("<Q", c.data)
+        assert code_of(client, MessageType.FREE, in_use) == 4
+        ask(MessageType.DISCARD, struct.pack("<I", c.number))
+        assert code_of(client, MessageType.RUN, c.run(c.data, 3, 2)) == 4
+        ask(MessageType.FREE, in_use)
 
 
 def test_requests_without_a_number(server: LocalServer) -> None:

@@ -9,30 +9,16 @@ from collections.abc import Callable, Iterator
 import pytest
 import seeds
 from raw_client import KEY, RawClient
+from remote_programs import Copier
 
 from weft.rpc.errors import RemoteError
 from weft.rpc.frames import MessageType
 from weft.rpc.local import LocalServer
 from weft.rpc.payload import string
 from weft.rpc.server_build import build_server
-from weft.runtime.encode import encode
-from weft.runtime.program import BufferSpec, Copy, ExecutableProgram, TensorSpec
 
 FLAGS = ("-std=c11", "-O0", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 STREAMS, CHANGED_FRAMES, CHANGED_REQUESTS = 400, 200, 9500
-COPYING = ExecutableProgram(
-    symbols=("n",),
-    inputs=(TensorSpec("x", "float32", (("n",), (2,))),),
-    outputs=(TensorSpec("y", "float32", (("n",), (2,))),),
-    buffers=(
-        BufferSpec("input", 0, nbytes=("n", 8, "mul")),
-        BufferSpec("output", 0, nbytes=("n", 8, "mul")),
-        BufferSpec("constant", 0, nbytes=(64,)),
-    ),
-    kernels=(),
-    instructions=(Copy(0, 1, ("n", 8, "mul")),),
-)
-"""``y = x``"""
 Draw = random.Random
 
 
@@ -101,16 +87,8 @@ def changed(source: Draw, payload: bytes) -> bytes:
 
 def requests(ask: Callable[[MessageType, bytes], bytes]) -> list[tuple[MessageType, bytes]]:
     """Requests that are right, on memory and an executable of this session."""
-
-    def allocate(nbytes: int) -> int:
-        return int(struct.unpack("<Q", ask(MessageType.ALLOCATE, struct.pack("<Q", nbytes)))[0])
-
-    words = encode(COPYING).tobytes()
-    program, data = allocate(len(words)), allocate(4096)
-    ask(MessageType.COPY_IN, struct.pack("<Q", program) + words)
-    ask(MessageType.COPY_IN, struct.pack("<Q", data) + bytes(4096))
-    make = struct.pack("<QQIQIIQQ", program, len(words), 1, 0, 0, 1, data, 64)
-    (number,) = struct.unpack_from("<I", ask(MessageType.EXECUTABLE, make))
+    c = Copier(ask)
+    program, data, number, words, make = c.program, c.data, c.number, c.words, c.make
     run = struct.pack("<IIQI2q", number, 1, data, 2, 3, 2)
     call = struct.pack("<I", 1) + string("f") + struct.pack("<IIIQq", 1, 1, 1, data, 5)
     return [
