@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 import threading
 import time
 from dataclasses import replace
@@ -19,6 +20,7 @@ from sample_models import dense, random_input
 import weft
 import weft.rpc
 from weft.rpc.errors import LinkError, RemoteError
+from weft.rpc.frames import MessageType
 from weft.rpc.local import LocalServer
 from weft.rpc.machine import RemoteMachine
 from weft.rpc.session import Session
@@ -208,6 +210,21 @@ def test_models_run_there(session: Session, tmp_path: Path) -> None:
     there.close()
     with pytest.raises(RemoteError, match="was closed"):
         there(x)
+
+
+def test_what_a_model_uses_is_kept_and_then_freed(session: Session, tmp_path: Path) -> None:
+    there = session.load(weft.compile(dense(tmp_path / "model.onnx"), threads=1))
+    parts, ask = there._parts, session._channel.ask
+    held = [(MessageType.UNLOAD, struct.pack("<I", n)) for n in parts._codes]
+    held += [(MessageType.FREE, struct.pack("<Q", a)) for a in parts._constants]
+    assert {type for type, _ in held} == {MessageType.UNLOAD, MessageType.FREE}
+    for type, which in held:
+        with pytest.raises(RemoteError, match="in use"):
+            ask(type, which)
+    there.close()
+    for type, which in held:
+        with pytest.raises(RemoteError, match=r"there is no code|nothing is allocated"):
+            ask(type, which)
 
 
 def test_wrong_inputs_of_models(session: Session) -> None:
