@@ -140,6 +140,18 @@ def test_malformed_requests_are_answered(server: LocalServer) -> None:
         assert pong is not None and pong.type == MessageType.REPLY
 
 
+def test_numbers_of_things_that_cannot_be_there(server: LocalServer) -> None:
+    """They are refused before memory is taken for them."""
+    with introduced(server) as client:
+        for many in (5, 1 << 20, 0xFFFFFFFF):
+            for counts in ((many, 0), (0, many), (many, many)):
+                call = struct.pack("<IHIII", 1, 0, 1, *counts) + bytes(32)
+                assert code_of(client, MessageType.LAUNCH, call) == 1
+                make = struct.pack("<QQIQII", 0, 0, 1, 0, *counts) + bytes(16)
+                assert code_of(client, MessageType.EXECUTABLE, make) == 1
+            assert code_of(client, MessageType.RUN, struct.pack("<II", 1, many) + bytes(40)) == 1
+
+
 def test_executables_are_checked(server: LocalServer) -> None:
     with introduced(server) as client:
 
