@@ -11,6 +11,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "tls.h"
 #include "weft_runtime.h"
 
 static const unsigned char MAGIC[4] = {'W', 'R', 'P', 'C'};
@@ -33,6 +34,7 @@ void rpc_link_begin(rpc_link *link, int fd, uint32_t limit) {
 }
 
 void rpc_link_end(rpc_link *link) {
+    rpc_tls_end(link);
     if (link->fd >= 0) close(link->fd);
     free(link->payload);
     rpc_wipe(link, sizeof *link);
@@ -53,7 +55,7 @@ static void seal(rpc_direction *d, const unsigned char *header, const void *head
 }
 
 /* Waits until the socket is ready for `events`. False at the deadline. */
-static bool ready(int fd, short events, int64_t deadline) {
+bool rpc_ready(int fd, short events, int64_t deadline) {
     for (;;) {
         int64_t left = deadline - weft_nanoseconds();
         if (left <= 0) return false;
@@ -78,13 +80,14 @@ static bool fail(rpc_link *link, const char *why) {
 static bool receive_all(rpc_link *link, void *to, size_t bytes, int64_t deadline, bool began) {
     unsigned char *at = to;
     while (bytes) {
-        ssize_t got = recv(link->fd, at, bytes, 0);
+        short events = POLLIN;
+        ssize_t got = link->tls ? rpc_tls_read(link, at, bytes, &events) : recv(link->fd, at, bytes, 0);
         if (got > 0) {
             at += got, bytes -= (size_t)got, began = true;
         } else if (got == 0) {
             return fail(link, began ? "the other side ended the connection within a frame" : "");
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (!ready(link->fd, POLLIN, deadline)) return fail(link, "a frame did not arrive in time");
+            if (!rpc_ready(link->fd, events, deadline)) return fail(link, "a frame did not arrive in time");
         } else if (errno != EINTR) {
             return fail(link, strerror(errno));
         }
@@ -122,7 +125,7 @@ static bool make_room(rpc_link *link, size_t bytes) {
 
 bool rpc_receive(rpc_link *link, rpc_message *message, int64_t begin, int64_t end) {
     unsigned char header[RPC_HEADER], mac[RPC_MAC], expected[RPC_MAC];
-    if (!ready(link->fd, POLLIN, begin)) return fail(link, "no request came in time");
+    if (!rpc_tls_has_bytes(link) && !rpc_ready(link->fd, POLLIN, begin)) return fail(link, "no request came in time");
     const int64_t usual = weft_nanoseconds() + RPC_FRAME_SECONDS * RPC_SECOND, deadline = usual < end ? usual : end;
     if (!receive_all(link, header, sizeof header, deadline, false) || !check_header(link, header, message)) return false;
     if (!make_room(link, message->length + !message->length)) return false;
@@ -136,6 +139,35 @@ bool rpc_receive(rpc_link *link, rpc_message *message, int64_t begin, int64_t en
 }
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
+
+/* Sends some of the bytes of `parts`, of which the first is not empty; at least one, or none with errno. */
+static ssize_t send_some(rpc_link *link, struct iovec *parts, size_t count, short *events) {
+    struct msghdr whole = {.msg_iov = parts, .msg_iovlen = count};
+    if (link->tls) return rpc_tls_write(link, parts[0].iov_base, parts[0].iov_len, events);
+    return sendmsg(link->fd, &whole, MSG_NOSIGNAL);
+}
+
+static bool send_all(rpc_link *link, struct iovec *parts, size_t count) {
+    const int64_t deadline = weft_nanoseconds() + RPC_FRAME_SECONDS * RPC_SECOND;
+    size_t first = 0;
+    for (;;) {
+        while (first < count && !parts[first].iov_len) first++;
+        if (first == count) return true;
+        short events = POLLOUT;
+        ssize_t sent = send_some(link, parts + first, count - first, &events);
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            if (!rpc_ready(link->fd, events, deadline)) return fail(link, "the other side took no bytes in time");
+        } else if (sent == 0 || (sent < 0 && errno != EINTR)) {
+            return fail(link, "the other side ended the connection while it was answered");
+        }
+        for (size_t i = first; i < count && sent > 0; i++) {
+            size_t part = (size_t)sent < parts[i].iov_len ? (size_t)sent : parts[i].iov_len;
+            parts[i].iov_base = (char *)parts[i].iov_base + part;
+            parts[i].iov_len -= part;
+            sent -= (ssize_t)part;
+        }
+    }
+}
 
 bool rpc_send(rpc_link *link, uint16_t type, uint32_t request, const void *head, size_t head_bytes, const void *body,
               size_t body_bytes) {
@@ -152,23 +184,5 @@ bool rpc_send(rpc_link *link, uint16_t type, uint32_t request, const void *head,
                              {(void *)(uintptr_t)head, head_bytes},
                              {(void *)(uintptr_t)body, body_bytes},
                              {mac, link->out.sealed ? sizeof mac : 0}};
-    const int64_t deadline = weft_nanoseconds() + RPC_FRAME_SECONDS * RPC_SECOND;
-    size_t first = 0;
-    for (;;) {
-        while (first < 4 && !parts[first].iov_len) first++;
-        if (first == 4) return true;
-        struct msghdr whole = {.msg_iov = parts + first, .msg_iovlen = 4 - first};
-        ssize_t sent = sendmsg(link->fd, &whole, MSG_NOSIGNAL);
-        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            if (!ready(link->fd, POLLOUT, deadline)) return fail(link, "the other side took no bytes in time");
-        } else if (sent < 0 && errno != EINTR) {
-            return fail(link, "the other side ended the connection while it was answered");
-        }
-        for (size_t i = first; i < 4 && sent > 0; i++) {
-            size_t part = (size_t)sent < parts[i].iov_len ? (size_t)sent : parts[i].iov_len;
-            parts[i].iov_base = (char *)parts[i].iov_base + part;
-            parts[i].iov_len -= part;
-            sent -= (ssize_t)part;
-        }
-    }
+    return send_all(link, parts, 4);
 }

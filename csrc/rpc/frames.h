@@ -70,7 +70,8 @@ typedef struct rpc_direction {
 } rpc_direction;
 
 typedef struct rpc_link {
-    int fd; /* does not block */
+    int fd;    /* does not block */
+    void *tls; /* of OpenSSL; NULL: the connection is not encrypted */
     rpc_direction in, out;
     unsigned char *payload; /* of the last message; owned */
     size_t room;
@@ -90,7 +91,7 @@ void rpc_link_end(rpc_link *link);
  * RPC_FRAME_SECONDS besides. False: the connection must end; `why` is empty if the other side ended it between two
  * frames. */
 bool rpc_receive(rpc_link *link, rpc_message *message, int64_t begin, int64_t end);
-/* The payload is `head` and behind it `body`. Only async-signal-safe functions are called. */
+/* The payload is `head` and behind it `body`. Without TLS, only async-signal-safe functions are called. */
 bool rpc_send(rpc_link *link, uint16_t type, uint32_t request, const void *head, size_t head_bytes, const void *body,
               size_t body_bytes);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tls.h"
 #include "weft_runtime.h"
 
 enum { STATED = 40, NONCE = 32, SERVICE_MACHINE = 1 };
@@ -76,6 +77,7 @@ bool rpc_accept(rpc_link *link, const rpc_key *key, uint32_t limit, const char *
     rpc_message message;
     unsigned char proof[RPC_DIGEST];
     const int64_t end = weft_nanoseconds() + RPC_HANDSHAKE_SECONDS * RPC_SECOND;
+    if (!rpc_tls_accept(link, end)) return false;
     if (!greet(link, limit, &both) || !rpc_receive(link, &message, end, end)) return false;
     if (message.type != RPC_PROOF || message.request != 0 || message.length != STATED + RPC_DIGEST)
         return fail(link, "the first frame is no proof");

@@ -52,7 +52,8 @@ static void tell(rpc_code code, const char *why) {
 
 static void on_signal(int number) {
     if (atomic_exchange(&in_code, false)) {
-        for (size_t i = 0; i < sizeof REASONS / sizeof REASONS[0]; i++)
+        /* TLS takes memory, which a handler must not: the client only sees that the connection ends. */
+        for (size_t i = 0; !told->link->tls && i < sizeof REASONS / sizeof REASONS[0]; i++)
             if (REASONS[i].signal == number) tell(REASONS[i].code, REASONS[i].why);
     } else if (number == SIGALRM) {
         return; /* the code has just ended */

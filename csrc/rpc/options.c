@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "listen.h"
+#include "tls.h"
 
 enum { DEFAULT_PORT = 9190, MAX_SESSIONS = 256 };
 
@@ -24,6 +25,8 @@ static const char HELP[] =
     "  --port N               0: any free port, which is printed (default: 9190)\n"
     "  --insecure-network     listen on an address that others reach: they can read what is sent, which is\n"
     "                         authenticated but not encrypted; prefer an SSH tunnel\n"
+    "  --tls-cert FILE, --tls-key FILE\n"
+    "                         encrypt: a certificate and its private key (PEM), if this server is built with TLS\n"
     "  --name NAME            what clients call this machine (default: its host name)\n"
     "  --max-sessions N       most sessions at once; 1 for exact measurements (default: 4)\n"
     "  --session-bytes N      most address space of a session, as 800M or 4G; 0: no limit (default: 0)\n"
@@ -93,6 +96,8 @@ static int take_value(rpc_options *o, given *g, const char *word, const char *va
     if (strcmp(word, "--listen") == 0) return take_text(word, strcmp(value, "localhost") ? value : "127.0.0.1", o->address, sizeof o->address);
     if (strcmp(word, "--name") == 0) return take_text(word, value, o->name, sizeof o->name);
     if (strcmp(word, "--key-file") == 0) return g->key_file = value, -1;
+    if (strcmp(word, "--tls-cert") == 0) return o->certificate = value, -1;
+    if (strcmp(word, "--tls-key") == 0) return o->certificate_key = value, -1;
     for (int i = 0; i < NUMBERS; i++) {
         number_option *n = &g->numbers[i];
         if (strcmp(word, n->name)) continue;
@@ -104,7 +109,9 @@ static int take_value(rpc_options *o, given *g, const char *word, const char *va
 }
 
 static bool has_value(const char *word) {
-    if (strcmp(word, "--listen") == 0 || strcmp(word, "--name") == 0 || strcmp(word, "--key-file") == 0) return true;
+    static const char *const others[] = {"--listen", "--name", "--key-file", "--tls-cert", "--tls-key"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(word, others[i]) == 0) return true;
     for (int i = 0; i < NUMBERS; i++)
         if (strcmp(word, DEFAULTS.numbers[i].name) == 0) return true;
     return false;
@@ -116,7 +123,8 @@ static int take_words(int count, char **words, rpc_options *o, given *g) {
         int status = -1;
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return fputs(HELP, stdout) < 0;
         if (strcmp(word, "--version") == 0)
-            return printf("weft-rpc-server, protocol %d, programs %d\n", RPC_VERSION, WEFT_PROGRAM_VERSION) < 0;
+            return printf("weft-rpc-server, protocol %d, programs %d, %s TLS\n", RPC_VERSION, WEFT_PROGRAM_VERSION,
+                          rpc_tls_is_built() ? "with" : "without") < 0;
         if (strcmp(word, "--allow-root") == 0) o->allow_root = true;
         else if (strcmp(word, "--insecure-network") == 0) o->insecure_network = true;
         else if (has_value(word) && i + 1 == count) status = wrong("a value is missing after", word);
@@ -177,6 +185,13 @@ static int read_key(const given *g, rpc_key *key) {
 static int check(const rpc_options *o) {
     if (geteuid() == 0 && !o->allow_root) {
         rpc_log("clients run any code here: not as root, unless --allow-root is given");
+        return 1;
+    }
+    if (o->certificate || o->certificate_key) {
+        char why[128];
+        if (!o->certificate || !o->certificate_key) return rpc_log("TLS needs --tls-cert and --tls-key"), 2;
+        if (rpc_tls_prepare(o->certificate, o->certificate_key, why, sizeof why)) return -1;
+        rpc_log("no TLS with '%.100s' and '%.100s': %s", o->certificate, o->certificate_key, why);
         return 1;
     }
     if (!rpc_is_loopback(o->address)) {

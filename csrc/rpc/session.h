@@ -10,6 +10,7 @@
 /* What the command line says; 0 for limits: none. */
 typedef struct rpc_options {
     char address[64], name[RPC_NAME];
+    const char *certificate, *certificate_key; /* files; NULL: no TLS */
     int32_t port, max_sessions;
     uint32_t frame_bytes;
     int64_t session_bytes, request_seconds, cpu_seconds, session_seconds, idle_seconds;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from weft.rpc.local import LocalServer
 from weft.rpc.session import split_address
 
 KEY = b"a key that only tests have"
+ROOT = ("--allow-root",) if os.geteuid() == 0 else ()
+"""What a server needs to start here."""
 Start = Callable[..., LocalServer]
 """The fixture ``start``."""
 LONG = 30.0

@@ -5,27 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
-import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from raw_client import KEY
+from raw_client import KEY, ROOT
 
 import weft.rpc
 from weft.cli.main import cli
 from weft.rpc import server_build
-from weft.rpc.errors import LinkError, RemoteError
+from weft.rpc.errors import RemoteError
 from weft.rpc.local import LocalServer, read_address
-from weft.rpc.session import split_address
-from weft.rpc.tls import TlsFront, server_context
 from weft.support.errors import UserError
-
-ROOT = ("--allow-root",) if os.geteuid() == 0 else ()
 
 
 @pytest.fixture
@@ -108,74 +101,3 @@ def test_programs_that_are_no_servers() -> None:
         LocalServer(program=("true",))
     with pytest.raises(RemoteError, match="does not start"):
         LocalServer(program=("/no/such/program",))
-
-
-# ---- TLS -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1, and its key."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
-    folder = tmp_path_factory.mktemp("tls")
-    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    names = ["-subj", "/CN=board", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    subprocess.run(["openssl", "req", "-x509", *kind, *names, *files], check=True, capture_output=True)
-    return folder / "cert.pem", folder / "key.pem"
-
-
-@pytest.fixture
-def front(server: LocalServer, certificate: tuple[Path, Path]) -> Iterator[tuple[TlsFront, list[str]]]:
-    said: list[str] = []
-    behind = split_address(server.address)
-    made = TlsFront(server_context(*certificate), ("127.0.0.1", 0), behind, said.append)
-    made.start()
-    yield made, said
-    made.close()
-
-
-def test_encrypted_sessions(front: tuple[TlsFront, list[str]], certificate: tuple[Path, Path]) -> None:
-    address = f"127.0.0.1:{front[0].address[1]}"
-    for tls in (certificate[0], str(certificate[0]), ssl.create_default_context(cafile=str(certificate[0]))):
-        with weft.rpc.connect(address, KEY, tls=tls) as session:
-            assert session.machine.name == "board"
-    with pytest.raises(LinkError) as untrusted:
-        weft.rpc.connect(address, KEY, tls=ssl.create_default_context())
-    with pytest.raises(LinkError) as plain:
-        weft.rpc.connect(address, KEY, timeout=1)
-    with pytest.raises(LinkError) as wrong_key:
-        weft.rpc.connect(address, b"another key, as long", tls=certificate[0])
-    with pytest.raises(RemoteError) as nothing:
-        weft.rpc.connect(address, KEY, tls="/no/such/certificate")
-    codes = [e.value.code for e in (untrusted, plain, wrong_key, nothing)]
-    assert codes == ["N020", "N007", "N004", "N020"]
-
-
-def test_plain_servers_are_noticed(server: LocalServer, certificate: tuple[Path, Path]) -> None:
-    with pytest.raises(LinkError) as error:
-        weft.rpc.connect(server.address, KEY, tls=certificate[0])
-    assert error.value.code == "N020"
-
-
-def test_fronts_that_cannot_listen(certificate: tuple[Path, Path]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(RemoteError) as error:
-        TlsFront(server_context(*certificate), taken.getsockname(), ("127.0.0.1", 1))
-    assert error.value.code == "N005"
-    with pytest.raises(RemoteError, match="no certificate"):
-        server_context(certificate[1], certificate[1])
-
-
-def test_the_command_encrypts(program: Path, certificate: tuple[Path, Path], tmp_path: Path) -> None:
-    environment = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path), "WEFT_RPC_KEY": KEY.decode()}
-    code = "from weft.rpc import server_build\nfrom weft.cli.main import main\nimport shutil\n"
-    code += f"server_build.build_server = lambda c, output, **_: shutil.copy({str(program)!r}, output)\nmain()"
-    files = ["--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]), "--tls-listen", "127.0.0.1:0"]
-    command = [sys.executable, "-c", code, "rpc-server", *files, *ROOT]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
-        address = read_address(process).removesuffix(" with TLS")
-        with weft.rpc.connect(address, KEY, tls=certificate[0]) as session:
-            session.ping()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0

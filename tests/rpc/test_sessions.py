@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crashing_kernels import code, compiled
-from raw_client import KEY, Start, eventually
+from raw_client import KEY, ROOT, Start, eventually
 
 import weft.rpc
 from weft.rpc.errors import LinkError, RemoteError
@@ -24,7 +24,6 @@ from weft.runtime import nd
 from weft.support.errors import UserError
 
 X = np.arange(5, dtype=np.float32)
-ROOT = ("--allow-root",) if os.geteuid() == 0 else ()
 
 
 @pytest.fixture(scope="module")

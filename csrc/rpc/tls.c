@@ -1,0 +1,113 @@
+/* TLS of connections, by OpenSSL. */
+#define _GNU_SOURCE
+#include "tls.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#if defined(WEFT_RPC_TLS)
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+
+static SSL_CTX *context;
+
+bool rpc_tls_is_built(void) { return true; }
+
+bool rpc_tls_prepare(const char *certificate, const char *key, char *why, size_t room) {
+    context = SSL_CTX_new(TLS_server_method());
+    const bool loaded = context && SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 &&
+                        SSL_CTX_use_certificate_chain_file(context, certificate) == 1 &&
+                        SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1 &&
+                        SSL_CTX_check_private_key(context) == 1;
+    if (loaded) {
+        (void)SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+        (void)SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+        return true;
+    }
+    const char *reason = ERR_reason_error_string(ERR_peek_error());
+    (void)snprintf(why, room, "%s", reason ? reason : "these are no certificate and its key");
+    SSL_CTX_free(context);
+    context = NULL;
+    return false;
+}
+
+/* What a call did that returned `result`, in the manner of the system's calls. */
+static ssize_t told(rpc_link *link, int result, short *events) {
+    const int error = SSL_get_error(link->tls, result);
+    errno = EAGAIN;
+    if (error == SSL_ERROR_WANT_READ) return *events = POLLIN, -1;
+    if (error == SSL_ERROR_WANT_WRITE) return *events = POLLOUT, -1;
+    errno = ECONNRESET;
+    return error == SSL_ERROR_ZERO_RETURN ? 0 : -1;
+}
+
+bool rpc_tls_accept(rpc_link *link, int64_t end) {
+    if (!context) return true;
+    link->tls = SSL_new(context);
+    if (!link->tls || SSL_set_fd(link->tls, link->fd) != 1) {
+        (void)snprintf(link->why, sizeof link->why, "there is no memory for TLS");
+        return false;
+    }
+    for (;;) {
+        short events = 0;
+        ERR_clear_error();
+        const int result = SSL_accept(link->tls);
+        if (result == 1) return true;
+        if (told(link, result, &events) < 0 && errno == EAGAIN && rpc_ready(link->fd, events, end)) continue;
+        (void)snprintf(link->why, sizeof link->why, "the other side does not speak TLS, or refuses the certificate");
+        return false;
+    }
+}
+
+void rpc_tls_end(rpc_link *link) {
+    if (!link->tls) return;
+    (void)SSL_shutdown(link->tls);
+    SSL_free(link->tls);
+    link->tls = NULL;
+}
+
+bool rpc_tls_has_bytes(const rpc_link *link) { return link->tls && SSL_has_pending(link->tls); }
+
+ssize_t rpc_tls_read(rpc_link *link, void *to, size_t bytes, short *events) {
+    ERR_clear_error();
+    const int result = SSL_read(link->tls, to, bytes < 1 << 30 ? (int)bytes : 1 << 30);
+    return result > 0 ? result : told(link, result, events);
+}
+
+ssize_t rpc_tls_write(rpc_link *link, const void *from, size_t bytes, short *events) {
+    ERR_clear_error();
+    const int result = SSL_write(link->tls, from, bytes < 1 << 30 ? (int)bytes : 1 << 30);
+    return result > 0 ? result : told(link, result, events);
+}
+
+#else
+
+bool rpc_tls_is_built(void) { return false; }
+
+bool rpc_tls_prepare(const char *certificate, const char *key, char *why, size_t room) {
+    (void)certificate, (void)key;
+    (void)snprintf(why, room, "this server is built without TLS (make TLS=1 builds it with OpenSSL)");
+    return false;
+}
+
+bool rpc_tls_accept(rpc_link *link, int64_t end) { return (void)link, (void)end, true; }
+void rpc_tls_end(rpc_link *link) { (void)link; }
+bool rpc_tls_has_bytes(const rpc_link *link) { return (void)link, false; }
+
+static ssize_t refuse(void) {
+    errno = ENOTSUP;
+    return -1;
+}
+
+ssize_t rpc_tls_read(rpc_link *link, void *to, size_t bytes, short *events) {
+    return (void)link, (void)to, (void)bytes, (void)events, refuse();
+}
+
+ssize_t rpc_tls_write(rpc_link *link, const void *from, size_t bytes, short *events) {
+    return (void)link, (void)from, (void)bytes, (void)events, refuse();
+}
+
+#endif
