@@ -50,8 +50,6 @@ int32_t rpc_copy_out(rpc_session *s, rpc_reader *in, rpc_writer *out) {
     if (!rpc_read_all(in)) return rpc_malformed(s);
     const char *from = rpc_find_range(s, address, nbytes);
     if (!from) return no_range(s, address, nbytes);
-    if (nbytes > s->link->out.limit)
-        return rpc_refuse(s, RPC_MALFORMED, "%llu bytes are more than one frame holds", (unsigned long long)nbytes);
     out->body = from;
     out->body_bytes = (size_t)nbytes;
     return RPC_FINE;

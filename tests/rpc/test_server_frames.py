@@ -140,6 +140,16 @@ def test_malformed_requests_are_answered(server: LocalServer) -> None:
         assert pong is not None and pong.type == MessageType.REPLY
 
 
+def test_answers_that_are_too_large(server: LocalServer) -> None:
+    with introduced(server) as client:
+        allocated = client.ask(MessageType.ALLOCATE, struct.pack("<Q", 2 * DEFAULT_LIMIT))
+        assert allocated is not None
+        (address,) = struct.unpack("<Q", allocated.payload)
+        assert code_of(client, MessageType.COPY_OUT, struct.pack("<QQ", address, DEFAULT_LIMIT + 1)) == 1
+        copied = client.ask(MessageType.COPY_OUT, struct.pack("<QQ", address, DEFAULT_LIMIT))
+        assert copied is not None and len(copied.payload) == DEFAULT_LIMIT
+
+
 def test_numbers_of_things_that_cannot_be_there(server: LocalServer) -> None:
     """They are refused before memory is taken for them."""
     with introduced(server) as client:

@@ -18,7 +18,7 @@ from weft.rpc.payload import string
 from weft.rpc.server_build import build_server
 
 FLAGS = ("-std=c11", "-O0", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-STREAMS, CHANGED_FRAMES, CHANGED_REQUESTS = 400, 200, 9500
+STREAMS, CHANGED_FRAMES, CHANGED_REQUESTS = 250, 250, 9500
 Draw = random.Random
 
 
