@@ -13,7 +13,7 @@ from seeds import seeds
 
 from weft.rpc.auth import AcceptorHandshake, ConnectorHandshake, Role, Service, find_key
 from weft.rpc.errors import FrameError, LinkError, RemoteError
-from weft.rpc.frames import HEADER_BYTES, MAX_LIMIT, FrameReader, FrameWriter, Message, MessageType
+from weft.rpc.frames import DEFAULT_LIMIT, HEADER_BYTES, MAX_LIMIT, FrameReader, FrameWriter, Message, MessageType
 from weft.rpc.link import Link
 from weft.rpc.payload import PayloadReader, string, text
 from weft.support.errors import UserError
@@ -221,6 +221,7 @@ def test_links_between_two_sides_in_python() -> None:
     link = Link.connect(listening.getsockname(), KEY, Service.TRACKER, Role.MACHINE)
     link.send(MessageType.REGISTER, 5, b"abc")
     assert link.receive(30) == Message(MessageType.REPLY, 5, b"cba")
+    assert link.limit == link.receive_limit == DEFAULT_LIMIT
     with pytest.raises(LinkError) as ended:
         link.receive(30)
     with pytest.raises(LinkError) as refused:

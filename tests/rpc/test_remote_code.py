@@ -19,6 +19,10 @@ from sample_models import dense, random_input
 
 import weft
 import weft.rpc
+from weft import te
+from weft.kernels.machine_code import machine_code
+from weft.kernels.task import KernelTask
+from weft.lowering.te_to_tir import te_to_tir
 from weft.rpc.errors import LinkError, RemoteError
 from weft.rpc.frames import MessageType
 from weft.rpc.local import LocalServer
@@ -26,6 +30,7 @@ from weft.rpc.machine import RemoteMachine
 from weft.rpc.session import Session
 from weft.runtime import Artifact, CodeObject, Executable, Variant, nd
 from weft.runtime.program import BufferSpec, Copy, DeviceSpec, ExecutableProgram, KernelRef, TensorSpec
+from weft.schedule.schedule import Schedule
 from weft.support.errors import ArtifactError, InputError, UserError
 from weft.target import Target
 
@@ -133,6 +138,24 @@ def test_a_kernel_that_tuners_measure(session: Session) -> None:
     assert len(times) == 5 and all(1e-8 < t < 1 for t in times)
 
 
+def test_kernels_get_their_workspace(session: Session) -> None:
+    """Of a size that follows from the sizes of the call: two stages, the first of which is stored."""
+    n = te.var("n")
+    x = te.placeholder((n, 64), name="x")
+    b = te.compute((n, 64), lambda i, j: x[i, j] * 2.0, name="b")
+    c = te.compute((64, n), lambda i, j: b[j, i] + 1.0, name="c")
+    program = te_to_tir("stored", [x], [c])
+    task = KernelTask(program, Target(session.target()), Schedule(program).trace)
+    assert machine_code(task).workspace != (0,)
+    kernel = session.kernel(task)
+    for rows in (100, 7):
+        a, y = np.random.default_rng(0).random((rows, 64), np.float32), np.zeros((64, rows), np.float32)
+        kernel.run(a, y, sizes=(rows,))
+        np.testing.assert_allclose(y, 2 * a.T + 1, rtol=1e-6)
+    with pytest.raises(RemoteError, match="does not take these sizes"):
+        kernel.run(a, y)
+
+
 def test_measurements_take_the_time_that_was_asked_for(session: Session, kernels: bytes) -> None:
     kernel = session.kernel(code(kernels, "twice"))
     start = time.perf_counter()
@@ -225,6 +248,16 @@ def test_what_a_model_uses_is_kept_and_then_freed(session: Session, tmp_path: Pa
     for type, which in held:
         with pytest.raises(RemoteError, match=r"there is no code|nothing is allocated"):
             ask(type, which)
+
+
+def test_the_best_code_for_a_machine_is_chosen(session: Session) -> None:
+    plain = matmul_model(session.target())
+    best = plain.codes[0].variants[0]
+    assert best.features
+    others = (Variant(frozenset(), b"unfit"), best, Variant(best.features | {"none"}, b"unfit"))
+    a, b, expected = matrices(2)
+    there = session.load(replace(plain, codes=(CodeObject(others),)))
+    np.testing.assert_allclose(there(a, b), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_wrong_inputs_of_models(session: Session) -> None:

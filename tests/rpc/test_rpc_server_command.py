@@ -42,10 +42,13 @@ def test_the_server_of_this_machine_is_built_once(
     assert server_build.local_server() == made and len(quick_build) == 1
     with weft.rpc.LocalServer() as server, server.connect() as session:
         session.ping()
-    made.chmod(0o777)
-    with pytest.raises(RemoteError, match="other users can write") as foreign:
-        server_build.local_server()
-    assert foreign.value.code == "N019"
+    for path in (made, made.parent):
+        path.chmod(0o777)
+        with pytest.raises(RemoteError, match="other users can write") as foreign:
+            server_build.local_server()
+        assert foreign.value.code == "N019"
+        path.chmod(0o700)
+    assert server_build.local_server() == made
 
 
 def test_the_command_becomes_the_server(program: Path, tmp_path: Path) -> None:
