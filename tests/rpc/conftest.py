@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from raw_client import KEY, Start
+from raw_client import KEY, Start, has_openssl
 
 from weft.rpc.local import LocalServer
-from weft.rpc.server_build import build_server
+from weft.rpc.server_build import SOURCES, build_server
 from weft.rpc.session import Session
 
+SANITIZERS = "-O0 -fsanitize=address,undefined -fno-sanitize-recover=all"
 QUICK = ("-std=c11", "-O0", "-pthread")
 
 
@@ -30,6 +32,21 @@ def program(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
     """The server for this machine."""
     made = tmp_path_factory.mktemp("server") / "weft-rpc-server"
     build_server(compiler, made, QUICK, static=False)
+    return made
+
+
+@pytest.fixture(scope="session")
+def sanitized_program(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The server with address and undefined behaviour sanitizers, built by its Makefile; with TLS where OpenSSL is."""
+    if shutil.which("make") is None:
+        pytest.skip("make is not installed")
+    made = tmp_path_factory.mktemp("sanitized") / "weft-rpc-server"
+    words = [f"CC={compiler[0]}", f"CFLAGS={SANITIZERS}", "STATIC=", "HARDENED=", f"OUT={made}"]
+    words.append(f"TLS={int(has_openssl(compiler))}")
+    done = subprocess.run(["make", "-s", "-C", str(SOURCES / "rpc"), *words], capture_output=True, text=True)
+    if done.returncode and ("asan" in done.stderr or "sanitize" in done.stderr):
+        pytest.skip("the compiler has no address sanitizer")
+    assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
     return made
 
 

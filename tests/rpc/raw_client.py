@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -82,6 +83,12 @@ class RawClient:
 
     def __exit__(self, *_: object) -> None:
         self.socket.close()
+
+
+def has_openssl(compiler: list[str]) -> bool:
+    """Whether programs can be built with OpenSSL."""
+    include = b"#include <openssl/ssl.h>\n"
+    return subprocess.run([*compiler, "-E", "-xc", "-"], input=include, capture_output=True).returncode == 0
 
 
 def eventually(condition: Callable[[], bool]) -> bool:

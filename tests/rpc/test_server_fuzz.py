@@ -5,34 +5,25 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import seeds
 from raw_client import KEY, RawClient
 from remote_programs import Copier
 
-from weft.rpc.errors import RemoteError
 from weft.rpc.frames import MessageType
 from weft.rpc.local import LocalServer
 from weft.rpc.payload import string
-from weft.rpc.server_build import build_server
 
-FLAGS = ("-std=c11", "-O0", "-g", "-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 STREAMS, CHANGED_FRAMES, CHANGED_REQUESTS = 250, 250, 9500
 Draw = random.Random
 
 
 @pytest.fixture(scope="module")
-def sanitized(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
-    made = tmp_path_factory.mktemp("sanitized") / "server"
-    try:
-        build_server(compiler, made, FLAGS, static=False)
-    except RemoteError as error:
-        if "sanitize" in error.message or "asan" in error.message:
-            pytest.skip("the compiler has no address sanitizer")
-        raise
+def sanitized(sanitized_program: Path) -> Iterator[LocalServer]:
     checks = "ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=4096:detect_leaks=1"
-    with LocalServer(("--max-sessions", "64"), KEY, ("env", checks, str(made))) as running:
+    with LocalServer(("--max-sessions", "64"), KEY, ("env", checks, str(sanitized_program))) as running:
         yield running
         log = running.log()
         with running.connect() as session:

@@ -15,12 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from crashing_kernels import code, compiled
-from raw_client import KEY, ROOT, eventually
+from raw_client import KEY, ROOT, eventually, has_openssl
 
 import weft.rpc
 from weft.rpc.errors import LinkError, RemoteError
 from weft.rpc.local import LocalServer, read_address
-from weft.rpc.server_build import SOURCES
 from weft.rpc.session import split_address
 from weft.rpc.tls import TlsFront, server_context
 from weft.runtime import nd
@@ -98,21 +97,15 @@ def test_the_command_encrypts(program: Path, certificate: tuple[Path, Path], tmp
 
 
 @pytest.fixture(scope="module")
-def encrypted(
-    compiler: list[str], certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LocalServer]:
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
-    probe = subprocess.run([*compiler, "-E", "-xc", "-"], input=b"#include <openssl/ssl.h>\n", capture_output=True)
-    if probe.returncode:
+def encrypted(compiler: list[str], sanitized_program: Path, certificate: tuple[Path, Path]) -> Iterator[LocalServer]:
+    if not has_openssl(compiler):
         pytest.skip("OpenSSL is not installed")
-    made = tmp_path_factory.mktemp("encrypted") / "server"
-    words = [f"CC={compiler[0]}", "TLS=1", "STATIC=", "HARDENED=", "CFLAGS=-O0", f"OUT={made}"]
-    subprocess.run(["make", "-s", "-C", str(SOURCES / "rpc"), *words], check=True)
     files = ("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]))
-    with LocalServer((*files, "--listen", "0.0.0.0"), KEY, (str(made),)) as server:
+    with LocalServer((*files, "--listen", "0.0.0.0"), KEY, (str(sanitized_program),)) as server:
         assert "without encryption" not in server.log()
         yield server
+        log = server.log()
+    assert "ERROR: " not in log and "runtime error" not in log, log
 
 
 def test_a_server_that_encrypts(encrypted: LocalServer, certificate: tuple[Path, Path]) -> None:
