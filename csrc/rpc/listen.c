@@ -6,10 +6,8 @@
 #define _GNU_SOURCE
 #include "listen.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -23,6 +21,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "address.h"
 
 #if defined(__linux__)
 #include <sys/prctl.h>
@@ -137,10 +137,13 @@ static void on_child(int number) {
     child_ended = 1;
 }
 
-static void start_child(server *v, int fd) {
+static void start_child(server *v, int fd, const rpc_address *from) {
     int slot = 0;
     while (v->children[slot].pid) slot++;
     const unsigned long number = ++v->connections;
+    char who[64];
+    rpc_address_text(from, who, sizeof who);
+    rpc_log("connection %lu: from %s", number, who);
     const pid_t parent = getpid(), pid = fork();
     if (pid == 0) {
         const int status = serve_connection(v, fd, slot, number, parent);
@@ -157,9 +160,9 @@ static void start_child(server *v, int fd) {
 }
 
 static void accept_one(server *v) {
-    struct sockaddr_storage from;
+    rpc_address from;
     socklen_t bytes = sizeof from;
-    const int fd = accept(v->fd, (struct sockaddr *)&from, &bytes), on = 1;
+    const int fd = accept(v->fd, &from.any, &bytes), on = 1;
     if (fd < 0) {
         if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK || errno == ECONNABORTED) return;
         rpc_log("a connection cannot be accepted: %s", strerror(errno));
@@ -168,7 +171,7 @@ static void accept_one(server *v) {
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (fcntl(fd, F_SETFL, O_NONBLOCK) || fcntl(fd, F_SETFD, FD_CLOEXEC)) close(fd);
-    else start_child(v, fd);
+    else start_child(v, fd, &from);
 }
 
 static void reap(server *v) {
@@ -223,55 +226,6 @@ static void listen_until_stopped(server *v) {
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-/* ---- the socket -------------------------------------------------------------------------------------------------- */
-
-typedef union any_address {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-} any_address;
-
-/* The bytes of an address in `to`; 0: it is no address of numbers. */
-static socklen_t read_address(const char *text, int port, any_address *to) {
-    memset(to, 0, sizeof *to);
-    if (inet_pton(AF_INET, text, &to->v4.sin_addr) == 1) {
-        to->v4.sin_family = AF_INET;
-        to->v4.sin_port = htons((uint16_t)port);
-        return sizeof to->v4;
-    }
-    if (inet_pton(AF_INET6, text, &to->v6.sin6_addr) == 1) {
-        to->v6.sin6_family = AF_INET6;
-        to->v6.sin6_port = htons((uint16_t)port);
-        return sizeof to->v6;
-    }
-    return 0;
-}
-
-bool rpc_is_loopback(const char *address) {
-    any_address a;
-    if (!read_address(address, 0, &a)) return false;
-    if (a.any.sa_family == AF_INET) return ntohl(a.v4.sin_addr.s_addr) >> 24 == 127;
-    return IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr);
-}
-
-/* A listening socket, and its port in `port`; -1 after a line in the log. */
-static int open_socket(const rpc_options *o, int *port) {
-    any_address a;
-    const int on = 1;
-    socklen_t bytes = read_address(o->address, o->port, &a);
-    const int fd = bytes ? socket(a.any.sa_family, SOCK_STREAM, 0) : -1;
-    if (!bytes) return rpc_log("'%s' is no address: write numbers, such as 127.0.0.1 or ::1", o->address), -1;
-    if (fd >= 0) (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (fd < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) || fcntl(fd, F_SETFL, O_NONBLOCK) || bind(fd, &a.any, bytes) ||
-        listen(fd, 64) || getsockname(fd, &a.any, &bytes)) {
-        rpc_log("cannot listen on %s, port %d: %s", o->address, (int)o->port, strerror(errno));
-        if (fd >= 0) close(fd);
-        return -1;
-    }
-    *port = ntohs(a.any.sa_family == AF_INET ? a.v4.sin_port : a.v6.sin6_port);
-    return fd;
-}
-
 int rpc_listen(const rpc_options *options) {
     static server v;
     struct sigaction stop = {.sa_handler = on_stop}, ended = {.sa_handler = on_child};
@@ -280,7 +234,7 @@ int rpc_listen(const rpc_options *options) {
     v.room = options->max_sessions + MAX_HANDSHAKES;
     v.places = mmap(NULL, sizeof *v.places, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (v.places == MAP_FAILED) return rpc_log("out of memory"), 1;
-    if ((v.fd = open_socket(options, &port)) < 0) return 1;
+    if ((v.fd = rpc_open_socket(options, &port)) < 0) return 1;
     (void)sigaction(SIGTERM, &stop, NULL);
     (void)sigaction(SIGINT, &stop, NULL);
     (void)sigaction(SIGCHLD, &ended, NULL);

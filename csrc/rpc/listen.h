@@ -7,9 +7,6 @@
 /* Writes one line to the standard error, with one call. */
 void rpc_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Whether only this machine reaches an address. */
-bool rpc_is_loopback(const char *address);
-
 /* Listens until SIGTERM or SIGINT. Returns the exit status. */
 int rpc_listen(const rpc_options *options);
 

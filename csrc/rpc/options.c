@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "address.h"
 #include "listen.h"
 #include "tls.h"
 

@@ -39,7 +39,7 @@ def test_a_wrong_key_is_refused(server: LocalServer) -> None:
         answer = client.introduce(KEY[:-1] + b"?")
         assert answer is not None and answer.type == MessageType.REFUSAL
         assert PayloadReader(answer.payload).u32() == 100 and client.is_ended()
-    assert logged(server, "the key is wrong", before)
+    assert logged(server, "the key is wrong", before) and "from 127.0.0.1, port" in server.log()[before:]
 
 
 def test_greetings_are_fresh_and_proofs_cannot_be_used_again(server: LocalServer) -> None:

@@ -1,0 +1,60 @@
+/* Addresses, and the socket that listens. */
+#define _GNU_SOURCE
+#include "address.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "listen.h"
+
+/* The bytes of an address in `to`; 0: it is no address of numbers. */
+static socklen_t read_address(const char *text, int port, rpc_address *to) {
+    memset(to, 0, sizeof *to);
+    if (inet_pton(AF_INET, text, &to->v4.sin_addr) == 1) {
+        to->v4.sin_family = AF_INET;
+        to->v4.sin_port = htons((uint16_t)port);
+        return sizeof to->v4;
+    }
+    if (inet_pton(AF_INET6, text, &to->v6.sin6_addr) == 1) {
+        to->v6.sin6_family = AF_INET6;
+        to->v6.sin6_port = htons((uint16_t)port);
+        return sizeof to->v6;
+    }
+    return 0;
+}
+
+bool rpc_is_loopback(const char *address) {
+    rpc_address a;
+    if (!read_address(address, 0, &a)) return false;
+    if (a.any.sa_family == AF_INET) return ntohl(a.v4.sin_addr.s_addr) >> 24 == 127;
+    return IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr);
+}
+
+int rpc_open_socket(const rpc_options *o, int *port) {
+    rpc_address a;
+    const int on = 1;
+    socklen_t bytes = read_address(o->address, o->port, &a);
+    const int fd = bytes ? socket(a.any.sa_family, SOCK_STREAM, 0) : -1;
+    if (!bytes) return rpc_log("'%s' is no address: write numbers, such as 127.0.0.1 or ::1", o->address), -1;
+    if (fd >= 0) (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (fd < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) || fcntl(fd, F_SETFL, O_NONBLOCK) || bind(fd, &a.any, bytes) ||
+        listen(fd, 64) || getsockname(fd, &a.any, &bytes)) {
+        rpc_log("cannot listen on %s, port %d: %s", o->address, (int)o->port, strerror(errno));
+        if (fd >= 0) close(fd);
+        return -1;
+    }
+    *port = ntohs(a.any.sa_family == AF_INET ? a.v4.sin_port : a.v6.sin6_port);
+    return fd;
+}
+
+void rpc_address_text(const rpc_address *address, char *text, size_t room) {
+    char numbers[INET6_ADDRSTRLEN] = "?";
+    const bool is_v4 = address->any.sa_family == AF_INET;
+    const void *bytes = is_v4 ? (const void *)&address->v4.sin_addr : (const void *)&address->v6.sin6_addr;
+    (void)inet_ntop(address->any.sa_family, bytes, numbers, sizeof numbers);
+    (void)snprintf(text, room, "%s, port %d", numbers, (int)ntohs(is_v4 ? address->v4.sin_port : address->v6.sin6_port));
+}
