@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tracker_kit import World
 
-from weft.rpc.tracker.board import BoardState, GrantState, Health, JobOutcome
+from weft.rpc.tracker.board import BoardEntry, BoardState, GrantState, Health, JobOutcome
 from weft.rpc.tracker.limits import TrackerLimits
 from weft.rpc.tracker.scheduler import Claim, Refusal, Scheduler
 from weft.support.errors import UserError
@@ -190,8 +190,6 @@ def test_an_offer_that_is_withdrawn_before_it_is_told_leaves_nothing() -> None:
 
 def test_a_board_is_probed_before_its_first_job() -> None:
     world = World()
-    from weft.rpc.tracker.board import BoardEntry
-
     board = world.scheduler.register(BoardEntry("a", "pi4", "10.0.0.1", 9190), (), object())
     request = world.ask("ann")
     assert state(world, board) is BoardState.CHECKING and world.pool.due_probes() == [board]
@@ -354,6 +352,32 @@ def test_a_machine_that_comes_back_keeps_its_leases() -> None:
         assert state(world, board) is BoardState.GONE
         assert world.board(board.entry.name, board.entry.key, tickets=tickets, held=[number]) is board
         assert world.scheduler.renew(number, "ann") > 0 and board.health.lost == 0
+
+
+def test_a_machine_that_registers_again_starts_afresh() -> None:
+    world = World()
+    board = world.board()
+    board.failure, board.failed_probes = "cannot connect to it", 5
+    assert world.board() is board and state(world, board) is BoardState.READY and board.failed_probes == 0
+
+
+def test_boards_are_told_apart_by_their_address() -> None:
+    entries = [BoardEntry("m", "k", address, port) for address, port in (("::1", 80), ("10.0.0.1", 80), ("h", 8))]
+    assert [e.endpoint for e in entries] == ["[::1]:80", "10.0.0.1:80", "h:8"]
+
+
+def test_the_reasons_of_old_leases_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.rpc.tracker.scheduler._REMEMBERED_ENDS", 2)
+    world = World()
+    world.board()
+    numbers = []
+    for _ in range(3):
+        request = world.ask("ann")
+        numbers.append(world.got(request).number)
+        world.release(request)
+    for number, says in zip(numbers, ("not known here", "given back", "given back"), strict=True):
+        with pytest.raises(Refusal, match=says):
+            world.scheduler.renew(number, "ann")
 
 
 def test_the_end_of_an_old_connection_does_not_take_away_the_new_one() -> None:
