@@ -285,7 +285,7 @@ def test_wrong_addresses_are_refused(address: str) -> None:
 
 
 def test_a_tracker_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.rpc.lease._FIRST_CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("weft.rpc.board_request._FIRST_CONNECT_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     with pytest.raises(LinkError, match="cannot connect") as caught:

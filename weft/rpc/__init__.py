@@ -24,7 +24,7 @@ _PUBLIC = {
     "RemoteKernel": "kernel",
     "Session": "session",
     "connect": "session",
-    "request": "lease",
+    "request": "board_request",
 }
 
 __all__ = [
@@ -40,10 +40,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from weft.rpc.board_request import request
     from weft.rpc.errors import LinkError, RemoteError
     from weft.rpc.executable import RemoteExecutable
     from weft.rpc.kernel import RemoteKernel
-    from weft.rpc.lease import Lease, request
+    from weft.rpc.lease import Lease
     from weft.rpc.local import LocalServer
     from weft.rpc.session import Session, connect
 
