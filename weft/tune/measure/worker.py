@@ -22,7 +22,7 @@ from weft.support.garbage import seldom_collected
 from weft.support.processes import receive, send
 from weft.tune.measure.bench import Bench
 from weft.tune.measure.timing import Limits
-from weft.tune.record import TrialRecord
+from weft.tune.record import Outcome, TrialRecord
 
 
 def serve() -> None:
@@ -69,4 +69,5 @@ def encoded(record: TrialRecord) -> dict[str, Any]:
 
 def decoded(answer: dict[str, Any], trace: Trace | None) -> TrialRecord:
     """The record of ``trace`` that :func:`encoded` wrote."""
-    return TrialRecord(trace, **{**answer, "samples": tuple(answer["samples"])})
+    fields = {**answer, "samples": tuple(answer["samples"]), "outcome": Outcome(answer["outcome"])}
+    return TrialRecord(trace, **fields)
