@@ -32,6 +32,8 @@ REFUSED_PROBES: Final = 3
 MORE_PROBES: Final = 2
 """Probes beyond the number of unknown powers."""
 MAX_PROBES: Final = 24
+FEW_PROBES: Final = 3
+"""Probes of a structure after the first one of a sketch: what has the same name mostly follows the same rule there."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class DraftModel:
         self.space, self.program, self.machine = space, program, machine
         self._rng = Random(seed)
         self._scheduled = scheduled or self._replayed
+        self._powers: dict[int, dict[str, Array]] = {}
         self._fits: dict[tuple[Any, ...], _Fit | None] = {}
         self._logs: dict[int, list[list[Array] | None]] = {}
         self.probes = 0
@@ -144,7 +147,8 @@ class DraftModel:
     def _made(self, key: tuple[Any, ...], point: Point) -> _Fit | None:
         """The fit of a structure. Of the probes, the one with most numbers shows the structure: where a loop has a
         single turn, its numbers are missing."""
-        wanted = min(MAX_PROBES, self._width(key[0]) + 1 + MORE_PROBES)
+        known = self._powers.get(key[0])
+        wanted = FEW_PROBES if known is not None else min(MAX_PROBES, self._width(key[0]) + 1 + MORE_PROBES)
         found: list[tuple[Point, Nests]] = []
         refused = 0
         for probe in self._probed(key, point, 3 * wanted):
@@ -159,6 +163,8 @@ class DraftModel:
             return None
         at, shown = max(found, key=lambda f: len(f[1].labels))
         solved = _solved(self._decisions(key[0], [p for p, _ in found]), [n for _, n in found])
+        solved = {**solved, **(known or {})}
+        self._powers.setdefault(key[0], solved)
         nothing = np.zeros(self._width(key[0]))
         powers = np.array([solved.get(label, nothing) for label in shown.labels]).T
         return _Fit(shown.structure, shown.numbers, self._decisions(key[0], [at])[0], powers, self._moved(at, shown))
