@@ -167,11 +167,13 @@ def guide_of(space: Space, workload: Workload, settings: Settings) -> Guide:
 
 
 def bound_of(kernel: ModelKernel) -> float:
-    """The least seconds of one call that arithmetic and memory allow; 0 where that is not known."""
+    """The least seconds of one call that arithmetic and access to the nearest cache allow; 0 where that is not known.
+    Where the data are depends on what ran before."""
     task = kernel.workload.task
     try:
         machine = machine_of(task.target)
     except UserError:  # a processor whose instructions are not known
         return 0.0
     stages = group_to_te(kernel.group)
-    return least(stages.outputs, stages.inputs, machine).units * machine.unit_seconds / kernel.workload.threads
+    found = least(stages.outputs, stages.inputs, machine)
+    return max(found.arithmetic, found.access) * machine.unit_seconds / kernel.workload.threads

@@ -21,6 +21,8 @@ HOPE: Final = 0.3
 """Share of a kernel's time that its first trials are hoped to gain."""
 HOPE_TRIALS: Final = 24
 """Trials after which the hope without any gain is half of that."""
+MIN_ROOM: Final = 0.03
+"""Share of a kernel's time that may be gained at any rate: bounds are estimates too."""
 MEMORY: Final = 3
 """Batches whose gains count."""
 MIN_PROMISE: Final = 1e-3
@@ -70,7 +72,7 @@ class TaskState:
         """Seconds of a run of the model that the next batch may gain."""
         if not self.open or not self.baseline:
             return 0.0
-        room = max(0.0, 1.0 - self.bound / self.seconds)
+        room = max(MIN_ROOM, 1.0 - self.bound / self.seconds)
         hoped = HOPE / (1.0 + self.trials / HOPE_TRIALS)
         recent = max(self.gains[-MEMORY:], default=0.0)
         return self.calls * self.seconds * min(room, max(hoped * BATCH / HOPE_TRIALS, recent))

@@ -32,6 +32,8 @@ REFUSED_PROBES: Final = 3
 MORE_PROBES: Final = 2
 """Probes beyond the number of unknown powers."""
 MAX_PROBES: Final = 24
+FIRST_PROBES: Final = 60
+"""Probes of a kernel before its first trial, apart from those of the first structure of each sketch."""
 FEW_PROBES: Final = 3
 """Probes of a structure after the first one of a sketch: what has the same name mostly follows the same rule there."""
 
@@ -71,13 +73,18 @@ class DraftModel:
         self._rng = Random(seed)
         self._scheduled = scheduled or self._replayed
         self._powers: dict[int, dict[str, Array]] = {}
+        self._named: dict[int, dict[int, dict[str, tuple[str, ...]]]] = {}
         self._fits: dict[tuple[Any, ...], _Fit | None] = {}
         self._logs: dict[int, list[list[Array] | None]] = {}
         self.probes = 0
         """Programs that were scheduled so far."""
+        self.most_probes = FIRST_PROBES
+        """Limit on :attr:`probes`: points of structures beyond it count as refused until it is raised. A probe takes
+        as long as a tenth of a trial, and there may be thousands of structures."""
 
     def seconds(self, points: Sequence[Point]) -> Array:
-        """The estimated seconds of each point; infinite for those whose structure is refused."""
+        """The estimated seconds of each point; infinite for those whose structure is refused, or not known yet
+        (:attr:`most_probes`)."""
         found = np.full(len(points), np.inf)
         classes: dict[tuple[Any, ...], list[int]] = {}
         for i, p in enumerate(points):
@@ -141,6 +148,8 @@ class DraftModel:
 
     def _fit(self, key: tuple[Any, ...], point: Point) -> _Fit | None:
         if key not in self._fits:
+            if self.probes >= self.most_probes and key[0] in self._powers:
+                return None
             self._fits[key] = self._made(key, point)
         return self._fits[key]
 
@@ -177,8 +186,17 @@ class DraftModel:
             return None
 
     def _moved(self, point: Point, shown: Nests) -> dict[int, list[tuple[int, ...]]]:
-        """Which loops each order moves, from a probe with the opposite order."""
-        found: dict[int, list[tuple[int, ...]]] = {}
+        """For each knob that orders loops the places of these loops in each nest."""
+        if point.sketch not in self._named:
+            self._named[point.sketch] = self._named_loops(point, shown)
+        return {
+            at: [_places(nest, names.get(nest.block, ())) for nest in shown.structure]
+            for at, names in self._named[point.sketch].items()
+        }
+
+    def _named_loops(self, point: Point, shown: Nests) -> dict[int, dict[str, tuple[str, ...]]]:
+        """Which loops each order moves, by block, from a probe with the opposite order."""
+        found: dict[int, dict[str, tuple[str, ...]]] = {}
         for at, knob in enumerate(self.space.knobs(point)):
             if not _is_order(knob):
                 continue
@@ -186,7 +204,7 @@ class DraftModel:
             probe = self._nests(point.changed(at, knob.values.index(opposite))) if opposite in knob.values else None
             if probe is not None and len(probe.structure) == len(shown.structure):
                 pairs = zip(shown.structure, probe.structure, strict=True)
-                found[at] = [_moved_places(a, b) for a, b in pairs]
+                found[at] = {a.block: _moved_loops(a, b) for a, b in pairs}
         return found
 
     def _probed(self, key: tuple[Any, ...], point: Point, count: int) -> list[Point]:
@@ -206,14 +224,19 @@ class DraftModel:
         return list(found)
 
 
-def _moved_places(a: Nest, b: Nest) -> tuple[int, ...]:
-    """The places of the loops that stand elsewhere in ``b``."""
+def _places(nest: Nest, names: Sequence[str]) -> tuple[int, ...]:
+    """The places of the loops of these names; none if the nest lacks one of them."""
+    found = tuple(i for i, loop in enumerate(nest.loops) if loop.name in names)
+    return found if len(found) == len(names) else ()
+
+
+def _moved_loops(a: Nest, b: Nest) -> tuple[str, ...]:
+    """The loops that stand elsewhere in ``b``."""
     before, after = [loop.name for loop in a.loops], [loop.name for loop in b.loops]
     if sorted(before) != sorted(after):
         return ()
-    return tuple(
-        i for i, (x, y) in enumerate(zip(before, after, strict=True)) if x != y or _in_middle(i, before, after)
-    )
+    pairs = enumerate(zip(before, after, strict=True))
+    return tuple(x for i, (x, y) in pairs if x != y or _in_middle(i, before, after))
 
 
 def _in_middle(at: int, before: Sequence[str], after: Sequence[str]) -> bool:

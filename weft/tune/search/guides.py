@@ -21,6 +21,8 @@ from weft.tune.space import Point
 
 MIN_SEEN: Final = 8
 """Trials from which the learned part is used."""
+PROBES_A_TRIAL: Final = 2
+"""Programs that the draft may schedule for every trial that was measured."""
 REFUSED_SECONDS: Final = 1e6
 """What a refused structure counts as."""
 
@@ -36,7 +38,8 @@ class DraftGuide:
         return -np.log(np.minimum(self._draft.seconds(points), REFUSED_SECONDS))
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """The draft does not learn."""
+        """The draft may look at more structures; it does not learn."""
+        self._draft.most_probes += PROBES_A_TRIAL * len(trials)
 
     @property
     def ready(self) -> bool:
@@ -67,6 +70,8 @@ class LearnedGuide:
         """Train the model with more trials. What could not be built or was refused counts as infinitely slow."""
         if not trials:
             return
+        if self._draft is not None:
+            self._draft.most_probes += PROBES_A_TRIAL * len(trials)
         points = [t.point for t in trials]
         seconds = [t.record.seconds if t.score > 0 else None for t in trials]
         self._model.update(self._key, self._encoding.rows(points), seconds, self._analytic(points))

@@ -90,8 +90,11 @@ class DraftVerifyRefine(Strategy):
     def _population(self) -> list[Point]:
         """The best points of the last generation without a trial, the best first."""
         measured = [t.point for t in self.history.top(32)]
-        current = self.fresh(POPULATION) + [self.space.mutated(self.rng, p) for p in measured for _ in range(8)]
-        current += [self.space.mutated(self.rng, self.space.default(i)) for i in range(len(self.space.sketches))]
+        current = (
+            self.fresh(POPULATION // 2)
+            + self._near_defaults(POPULATION // 2)
+            + [self.space.mutated(self.rng, p) for p in measured for _ in range(8)]
+        )
         for _ in range(GENERATIONS):
             best = self._best_of([*current, *measured], SURVIVORS)
             children = [self.space.mutated(self.rng, self.rng.choice(best)) for _ in range(POPULATION // 2)]
@@ -101,6 +104,15 @@ class DraftVerifyRefine(Strategy):
             ]
             current = list(dict.fromkeys([*best, *children]))
         return [p for p in self._best_of(current, VERIFIED + len(measured)) if not self.history.tried(p)]
+
+    def _near_defaults(self, count: int) -> list[Point]:
+        """Points that keep half of the default decisions of a sketch: of all combinations, few are good."""
+        found = []
+        for _ in range(count):
+            drawn = self.space.sample(self.rng)
+            pairs = zip(drawn.positions, self.space.knobs(drawn), strict=True)
+            found.append(Point(drawn.sketch, tuple(k.default if self.rng.random() < 0.5 else p for p, k in pairs)))
+        return found
 
     def _best_of(self, points: list[Point], count: int) -> list[Point]:
         scores = self.guide.score(points)
