@@ -52,7 +52,7 @@ def schedule_multi_level(context: Context, block: BlockRef) -> bool:
     fused = context.fuse(outer)
     context.parallelize(fused, work_of(view))
     at = blocks[-1] if blocks else fused
-    s.compute_at(block, at)
+    s.compute_at(block, at, preserve_unit_loops=True)  # a tile of one row has its loop, too
     for p in producers:
         context.place(p, at)
         context.finish_stage(p)
