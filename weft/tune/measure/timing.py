@@ -22,6 +22,8 @@ MIN_ROUND_SECONDS: Final = 1e-4
 MAX_CALLS: Final = 1000
 """Limit on the calls of a round."""
 MIN_ROUNDS: Final = 5
+DISTURBED: Final = 0.1
+"""How far apart the two ways to compare times may be, as a logarithm."""
 MAX_ROUNDS: Final = 60
 ACCURACY: Final = 0.004
 """The ratio is known well enough when its median is known to this share."""
@@ -63,17 +65,27 @@ def compared(run: Run, best: Run | None, best_seconds: float | None, limits: Lim
         if first > limits.abort * best_seconds:
             return Compared(first, (first,), None, slow=True)
     calls = min(MAX_CALLS, max(1, round(MIN_ROUND_SECONDS / max(first, 1e-9))))
-    until, times, ratios = time.perf_counter() + limits.seconds, list[float](), list[float]()
+    until, times, others, ratios = time.perf_counter() + limits.seconds, list[float](), list[float](), list[float]()
     while len(times) < MAX_ROUNDS:
-        mine = statistics.median(run(calls))
-        times.append(mine)
+        if best is not None and len(times) % 2:  # not in step with whatever else runs on the core
+            others.append(statistics.median(best(calls)))
+        times.append(statistics.median(run(calls)))
         if best is not None:
-            ratios.append(mine / max(statistics.median(best(calls)), 1e-12))
+            if len(others) < len(times):
+                others.append(statistics.median(best(calls)))
+            ratios.append(times[-1] / max(others[-1], 1e-12))
         if len(times) >= EARLY_ROUNDS and time.perf_counter() > until:
             break
         if _known(ratios or times) or _certainly_slower(ratios):
             break
-    return Compared(statistics.median(times), tuple(times), statistics.median(ratios) if ratios else None)
+    return Compared(statistics.median(times), tuple(times), _ratio(times, others, ratios) if ratios else None)
+
+
+def _ratio(times: list[float], others: list[float], ratios: list[float]) -> float:
+    """The median of the ratios; that of the least times, where the two are far apart: then something else took turns
+    with one of the kernels."""
+    median, least = statistics.median(ratios), min(times) / max(min(others), 1e-12)
+    return least if abs(math.log(median / least)) > DISTURBED else median
 
 
 def _certainly_slower(ratios: list[float]) -> bool:

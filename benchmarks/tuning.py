@@ -1,0 +1,219 @@
+"""How many trials search strategies need, on the same kernels with the same measurements.
+
+    python -m benchmarks.tuning                                        # all kernels, all strategies, 5 seeds
+    python -m benchmarks.tuning --kernels conv2d --strategies refine,random --trials 192 --seeds 3 --json FILE
+
+Every schedule is measured once, whichever strategy asks for it: its time relative to the default schedule is kept in
+a file (--corpus), so that strategies are compared without noise between them, and a benchmark that was interrupted
+goes on. "best" is the speed reached relative to the best known of the kernel, "trials to 95 %" those until 95 % of it
+is reached, both as medians over the seeds. Searches that did not reach it count with twice the trials that they had.
+Run nothing else on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.cost_corpus import KERNELS
+from benchmarks.report import Table, tables_to_json
+from weft import te
+from weft.kernels.task import KernelTask
+from weft.lowering.te_to_tir import te_to_tir
+from weft.schedule.schedule import Schedule
+from weft.schedule.trace import Trace
+from weft.target import Target
+from weft.tir.nodes import Program
+from weft.tune.kernel_tuner import KernelTuner
+from weft.tune.measure.local import LocalRunner, Workload
+from weft.tune.model_tuner import Settings, guide_of
+from weft.tune.record import Outcome, TrialRecord
+from weft.tune.search import STRATEGIES, strategy_named
+from weft.tune.sketches import space_of
+from weft.tune.space import Space
+from weft.tune.template import Knobs, TemplateSketch
+
+NEAR_BEST: Final = 0.95
+BATCH: Final = 8
+
+
+def conv2d() -> Program:
+    """A convolution of ResNet-50: 128 channels, 28 x 28, 3 x 3, in plain NHWC layout with weights HWIO."""
+    x, w = te.placeholder((30, 30, 128), name="X"), te.placeholder((3, 3, 128, 128), name="W")
+    u, v, c = (te.reduce_axis((0, n), name=s) for n, s in ((3, "u"), (3, "v"), (128, "c")))
+    y = te.compute((28, 28, 128), lambda i, j, o: te.sum(x[i + u, j + v, c] * w[u, v, c, o], axis=(u, v, c)), name="Y")
+    return te_to_tir("conv2d", [x, w], [y])
+
+
+def conv2d_template(cfg: Knobs, s: Schedule) -> None:
+    """Tiles of sums in registers, in blocks of tiles, with all orders of the loops: four million schedules."""
+    (block,) = s.get_blocks()
+    out = s.cache_write(block, 0, "register")
+    i, j, o = s.get_loops(out)
+    i0, i1, i2 = cfg.define_split("i", i, parts=3, innermost_at_most=4, default=(28, 1, 1))
+    j0, j1, j2 = cfg.define_split("j", j, parts=3, innermost_at_most=14, default=(4, 1, 7))
+    o0, o1, o2, lane = s.split(o, factors=(None, cfg.define_knob("o1", (1, 2, 4)), cfg.define_knob("o2", (1, 2)), 16))
+    s.reorder(i0, j0, o0, i1, j1, o1, i2, j2, o2, lane)
+    cfg.define_reorder("outer", (i0, j0, o0))
+    cfg.define_reorder("block", (i1, j1, o1), after=(i2, j2, o2, lane))
+    s.compute_at(block, s.get_loop(out, 5), preserve_unit_loops=True)
+    a, b, d, u, v, c = s.get_loops(block)[6:]
+    d0, d1 = s.split(d, factors=(None, 16))
+    c0, c1 = cfg.define_split("c", c, parts=2, innermost_at_most=16, default=(128, 1))
+    order = cfg.define_reorder("reduction", (u, v, c0), after=(c1, a, b, d0, d1))
+    init = s.decompose_reduction(block, order[0])
+    for loop in s.get_loops(init)[6:-1]:
+        s.unroll(loop)
+    s.vectorize(s.get_loops(init)[-1])
+    for loop in (a, b, d0):
+        s.unroll(loop)
+    s.unroll(c1, limit=cfg.define_knob("unroll", (0, 4, 16)))
+    s.vectorize(d1)
+    for loop in (i2, j2, o2):
+        s.unroll(loop)
+    s.vectorize(lane)
+
+
+def _template_space() -> tuple[Program, Space]:
+    program = conv2d()
+    return program, Space((TemplateSketch(program, conv2d_template),))
+
+
+def _of_corpus(kind: str) -> Callable[[], tuple[Program, Space]]:
+    def made() -> tuple[Program, Space]:
+        program = KERNELS[kind].make(*KERNELS[kind].shapes[0])
+        return program, space_of(KernelTask(program, Target("cpu")))
+
+    return made
+
+
+SPACES: Final[dict[str, Callable[[], tuple[Program, Space]]]] = {
+    "conv2d": _template_space,
+    **{kind: _of_corpus(kind) for kind in KERNELS},
+}
+"""Kernels and their spaces: the template, and the sketches of the kinds of the corpus."""
+
+
+@dataclass
+class Shared:
+    """A runner that measures each schedule once, and keeps the results in a file."""
+
+    runner: LocalRunner
+    path: Path | None
+    kernel: str = ""
+    known: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    baseline: TrialRecord | None = None
+    measured: int = 0
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.path.exists():
+            for line in self.path.read_text().splitlines():
+                kernel, trace, outcome, relative = json.loads(line)
+                self.known.setdefault(kernel, {})[trace] = [outcome, relative]
+
+    def open(self, workload: Workload) -> TrialRecord:
+        """Open the kernel once."""
+        self.baseline = self.runner.open(workload)
+        return self.baseline
+
+    def resume(self, workload: Workload) -> None:
+        """The runner has no other kernel."""
+
+    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> list[TrialRecord]:
+        """Records whose times are relative to the default schedule, as seconds."""
+        assert self.baseline is not None
+        return [self._record(t) for t in traces]
+
+    def _record(self, trace: Trace) -> TrialRecord:
+        known, key = self.known.setdefault(self.kernel, {}), trace.to_json()
+        if key not in known:
+            assert self.baseline is not None
+            r = self.runner.measure([trace], self.baseline, keep_best=True)[0]
+            slow = r.seconds and self.baseline.seconds and r.seconds / self.baseline.seconds
+            known[key] = [str(r.outcome), r.relative if r.ok else slow]
+            self.measured += 1
+            if self.path is not None:
+                with self.path.open("a") as file:
+                    file.write(json.dumps([self.kernel, key, *known[key]]) + "\n")
+        outcome, relative = known[key]
+        assert self.baseline is not None and self.baseline.seconds is not None
+        seconds = None if relative is None else relative * self.baseline.seconds
+        return TrialRecord(trace, Outcome(outcome), seconds, () if seconds is None else (seconds,))
+
+    def close(self) -> None:
+        """End the runner."""
+        self.runner.close()
+
+    def best(self) -> float:
+        """The best known speed relative to the default schedule."""
+        times = [r for o, r in self.known.get(self.kernel, {}).values() if o == Outcome.OK and r]
+        return max([1.0, *(1 / t for t in times)])
+
+
+def search(shared: Shared, kernel: str, strategy: str, seed: int, trials: int, learned: bool = True) -> list[float]:
+    """The best speed relative to the default schedule after each trial."""
+    program, space = SPACES[kernel]()
+    workload = Workload(KernelTask(program, Target("cpu")))
+    guide = guide_of(space, workload, Settings(seed=seed, learned=learned))
+    is_template = isinstance(space.sketches[0], TemplateSketch)
+    tuner = KernelTuner(
+        workload, space, shared, strategy_named(strategy), guide=guide, seed=seed, has_default=not is_template
+    )
+    tuner.open()
+    best = []
+    while len(tuner.history.trials) < trials and not tuner.exhausted:
+        tuner.step(min(BATCH, trials - len(tuner.history.trials)))
+    reached = 0.0
+    for t in tuner.history.trials:
+        reached = max(reached, t.score if t.record.ok else 0.0)
+        best.append(max(reached, 0.0 if is_template else 1.0))
+    return best
+
+
+def trials_to(curve: Sequence[float], wanted: float) -> int:
+    """Trials until ``wanted`` is reached; twice the length if it is not."""
+    return next((i + 1 for i, b in enumerate(curve) if b >= wanted), 2 * len(curve))
+
+
+def table(kernels: Sequence[str], strategies: Sequence[str], seeds: int, trials: int, path: Path | None) -> Table:
+    """All searches, and what they reached."""
+    rows: list[tuple[object, ...]] = []
+    for kernel in kernels:
+        curves: dict[str, list[list[float]]] = {}
+        with LocalRunner() as runner:
+            shared = Shared(runner, path, kernel)
+            for strategy in strategies:
+                curves[strategy] = [search(shared, kernel, strategy, seed, trials) for seed in range(seeds)]
+                print(f"{kernel} {strategy}: {[round(c[-1], 3) for c in curves[strategy]]}", flush=True)
+            best = shared.best()
+        for strategy, found in curves.items():
+            last = statistics.median(c[-1] for c in found)
+            needed = statistics.median(trials_to(c, NEAR_BEST * best) for c in found)
+            rows.append((kernel, strategy, best, last / best, needed))
+    note = f"Medians of {seeds} seeds, {trials} trials each. Speeds are relative to the default schedule of the rules."
+    columns = ("kernel", "strategy", "best known", "share reached", "trials to 95 %")
+    return Table("Trials of search strategies", columns, tuple(rows), note)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernels", default=",".join(SPACES), help="comma-separated")
+    parser.add_argument("--strategies", default=",".join(STRATEGIES), help="comma-separated")
+    parser.add_argument("--trials", type=int, default=96)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--corpus", type=Path, default=None, help="file of measured schedules, which is added to")
+    parser.add_argument("--json", type=Path, default=None, help="write the table as a record")
+    given = parser.parse_args()
+    made = table(given.kernels.split(","), given.strategies.split(","), given.seeds, given.trials, given.corpus)
+    print(made.plain())
+    if given.json:
+        given.json.write_text(tables_to_json([made]))
+
+
+if __name__ == "__main__":
+    main()
