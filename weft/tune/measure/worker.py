@@ -69,5 +69,5 @@ def encoded(record: TrialRecord) -> dict[str, Any]:
 
 def decoded(answer: dict[str, Any], trace: Trace | None) -> TrialRecord:
     """The record of ``trace`` that :func:`encoded` wrote."""
-    fields = {**answer, "samples": tuple(answer["samples"]), "outcome": Outcome(answer["outcome"])}
-    return TrialRecord(trace, **fields)
+    known = {"outcome": Outcome(answer["outcome"]), "samples": tuple(answer["samples"])}
+    return TrialRecord(trace, **{**answer, **known})
