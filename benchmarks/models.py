@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks.report import Table, geometric_mean
 from benchmarks.suite import GROUPS, SUITE, Entry, available
 from weft.bench.turns import Record, measure
-from weft.cli.common import input_shapes, input_specs, parse_shapes
-from weft.cli.inputs import random_inputs
+from weft.cli.common import input_shapes, parse_shapes
+from weft.measure.random_inputs import input_specs, random_inputs
 from weft.measure.roofline import Peaks, beside_bounds, bounds, kernel_bounds
 from weft.runtime.profile import Profile
 from weft.runtime.program import ExecutableProgram

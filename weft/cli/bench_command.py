@@ -15,7 +15,6 @@ from weft.cli.common import (
     check_writable,
     console,
     input_shapes,
-    input_specs,
     parse_shapes,
     precision_option,
     shape_option,
@@ -25,7 +24,8 @@ from weft.cli.common import (
     winograd_option,
     write_file,
 )
-from weft.cli.inputs import random_inputs, read_inputs
+from weft.cli.inputs import read_inputs
+from weft.measure.random_inputs import input_specs, random_inputs
 from weft.support.errors import UserError
 from weft.support.files import existing_file, replace_text
 from weft.support.words import did_you_mean, milliseconds

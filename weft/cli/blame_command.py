@@ -14,7 +14,6 @@ from weft.cli.common import (
     check_writable,
     console,
     input_shapes,
-    input_specs,
     parse_shapes,
     precision_option,
     random_seed_option,
@@ -22,7 +21,8 @@ from weft.cli.common import (
     target_option,
     winograd_option,
 )
-from weft.cli.inputs import PIXELS, random_inputs, read_inputs
+from weft.cli.inputs import PIXELS, read_inputs
+from weft.measure.random_inputs import input_specs, random_inputs
 from weft.support.arrays import save_arrays
 from weft.support.errors import InputError
 from weft.support.files import replace_text

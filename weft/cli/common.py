@@ -215,26 +215,9 @@ def _and(*names: str) -> str:
 
 def input_shapes(specs: Sequence[Any], words: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """The shape of each input; open dimensions come from ``--shape`` words, or are 1."""
-    given = parse_shapes(words)
-    made = {}
-    for spec in specs:
-        whole = given.get(spec.name)
-        if isinstance(whole, int) and len(spec.shape) == 1:
-            whole = (whole,)
-        if isinstance(whole, tuple):
-            made[spec.name] = whole
-        else:
-            made[spec.name] = tuple(_size(d, given) for d in spec.shape)
-    return made
+    from weft.measure.random_inputs import shapes_with
 
-
-def _size(d: Any, given: dict[str, int | tuple[int, ...]]) -> int:
-    if isinstance(d, tuple) and len(d) == 1:
-        (d,) = d
-    if isinstance(d, int):
-        return d
-    size = given.get(d, 1) if isinstance(d, str) else 1
-    return size if isinstance(size, int) else 1
+    return shapes_with(specs, parse_shapes(words))
 
 
 def check_writable(path: str | Path) -> None:
@@ -286,15 +269,3 @@ def table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str
     for row in rows:
         made.add_row(*row)
     return made
-
-
-def input_specs(module: Any) -> list[Any]:
-    """The inputs of a graph as an executable describes them: name, dtype, and shape of ints and symbol names."""
-    from types import SimpleNamespace
-
-    return [
-        SimpleNamespace(
-            name=p.name, dtype=p.tensor.dtype, shape=[d if isinstance(d, int) else str(d) for d in p.tensor.shape]
-        )
-        for p in module.main.params
-    ]

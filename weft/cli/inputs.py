@@ -1,10 +1,9 @@
-"""Inputs of a model from the command line: arrays in files, images, or seeded random numbers."""
+"""Inputs of a model from the command line: arrays in files, images, or numbers."""
 
 from __future__ import annotations
 
 import ast
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from weft.measure.random_inputs import size_of
 from weft.support.data import Data
 from weft.support.dtypes import DType
 from weft.support.errors import InputError, MissingExtra, UserError
@@ -24,38 +24,6 @@ PIXELS = ("auto", "raw", "unit", "imagenet")
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
-
-
-def random_inputs(
-    specs: Sequence[Any], seed: int = 0, shapes: Mapping[str, tuple[int, ...]] | None = None
-) -> dict[str, Array]:
-    """Seeded random arrays of the given ``shapes`` for input specifications (``name``, ``dtype``, ``shape``).
-
-    Floats are normally distributed, integers are 0 or 1 (valid as tokens, masks and indices). The numbers depend only
-    on the seed and on the name and shape of the input.
-    """
-    made = {}
-    for spec in specs:
-        if spec.dtype in ("data", "string"):
-            raise InputError(
-                f"input '{spec.name}' is not a tensor of numbers, so it must be given",
-                code="I028",
-                hint=f"-i {spec.name}=FILE.data, a file that contains for example Node(Leaf([1.0]), Leaf([2.0]))",
-            )
-        shape = (shapes or {}).get(spec.name) or tuple(_size(d) for d in spec.shape)
-        source = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
-        dtype = DType(spec.dtype)
-        if dtype.is_float:
-            made[spec.name] = source.standard_normal(shape, dtype=np.float32).astype(dtype.numpy)
-        else:
-            made[spec.name] = source.integers(0, 2, shape).astype(dtype.numpy)
-    return made
-
-
-def _size(d: Any) -> int:
-    if isinstance(d, tuple) and len(d) == 1:
-        (d,) = d
-    return d if isinstance(d, int) else 1
 
 
 def read_inputs(words: Sequence[str], specs: Sequence[Any], pixels: str = "auto") -> dict[str, Array]:
@@ -117,7 +85,7 @@ def _number(text: str, spec: Any) -> Array | None:
         value: float = known if known is not None else int(text) if dtype.is_integer else float(text)
     except ValueError:
         return None
-    shape = tuple(_size(d) for d in spec.shape)
+    shape = tuple(size_of(d) for d in spec.shape)
     if any(n != 1 for n in shape):
         raise InputError(f"input '{spec.name}' has the shape {list(shape)}: one number is not enough", code="I024")
     try:
@@ -230,7 +198,7 @@ def picture(path: Path, spec: Any, pixels: str = "auto") -> Array:
         from PIL import Image
     except ImportError as problem:
         raise MissingExtra("pillow", "images", "reading pictures") from problem
-    shape = [_size(d) for d in spec.shape]
+    shape = [size_of(d) for d in spec.shape]
     last = len(shape) == 4 and shape[3] in (1, 3)
     if len(shape) != 4 or (not last and shape[1] not in (1, 3)):
         raise InputError(f"input '{spec.name}' of shape {shape} is not an image input", code="I027")

@@ -25,7 +25,8 @@ from weft.cli.common import (
     winograd_option,
     write_file,
 )
-from weft.cli.inputs import PICTURES, PIXELS, random_inputs, read_inputs
+from weft.cli.inputs import PICTURES, PIXELS, read_inputs
+from weft.measure.random_inputs import random_inputs
 from weft.support.arrays import save_array, save_arrays
 from weft.support.errors import InputError, UserError
 from weft.support.words import milliseconds
