@@ -12,7 +12,6 @@ import click
 from weft.bench.engines import ENGINES
 from weft.bench.turns import Record, measure
 from weft.cli.common import (
-    check_writable,
     console,
     input_shapes,
     parse_shapes,
@@ -22,12 +21,11 @@ from weft.cli.common import (
     target_option,
     tuning_option,
     winograd_option,
-    write_file,
 )
 from weft.cli.inputs import read_inputs
 from weft.measure.random_inputs import input_specs, random_inputs
 from weft.support.errors import UserError
-from weft.support.files import existing_file, replace_text
+from weft.support.files import check_writable, existing_file, replace_text, write_file
 from weft.support.words import did_you_mean, milliseconds
 
 

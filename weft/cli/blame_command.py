@@ -11,7 +11,6 @@ import click
 import numpy as np
 
 from weft.cli.common import (
-    check_writable,
     console,
     input_shapes,
     parse_shapes,
@@ -25,7 +24,7 @@ from weft.cli.inputs import PIXELS, read_inputs
 from weft.measure.random_inputs import input_specs, random_inputs
 from weft.support.arrays import save_arrays
 from weft.support.errors import InputError
-from weft.support.files import replace_text
+from weft.support.files import check_writable, replace_text
 
 _PLACES = {
     "graph": "the graph pass '{name}' changes the results",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from weft.support.errors import InputError, UserError
+from weft.support.errors import UserError
 from weft.support.files import existing_file
 from weft.support.words import did_you_mean
 
@@ -218,32 +217,6 @@ def input_shapes(specs: Sequence[Any], words: Sequence[str]) -> dict[str, tuple[
     from weft.measure.random_inputs import shapes_with
 
     return shapes_with(specs, parse_shapes(words))
-
-
-def check_writable(path: str | Path) -> None:
-    """Check, before the work begins, that ``path`` can be written. Raises InputError if it cannot."""
-    folder = Path(path).parent
-    reason = None
-    try:
-        if Path(path).is_dir():
-            reason = "it is a directory"
-        elif not folder.is_dir():
-            reason = f"there is no directory '{folder}'"
-        elif not os.access(path if Path(path).exists() else folder, os.W_OK):
-            reason = "permission denied"
-    except OSError as problem:  # the name is too long
-        reason = problem.strerror
-    if reason:
-        raise InputError(f"'{path}' cannot be written: {reason}", code="I030")
-
-
-def write_file(path: str | Path, write: Callable[[], Any]) -> None:
-    """Call ``write``, which writes ``path``; raises InputError if the file cannot be written."""
-    try:
-        write()
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise InputError(f"'{path}' cannot be written: {reason}", code="I030") from problem
 
 
 def console() -> Any:

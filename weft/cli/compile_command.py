@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from weft.cli.common import (
-    check_writable,
     console,
     jobs_option,
     parse_shapes,
@@ -19,10 +18,9 @@ from weft.cli.common import (
     target_option,
     tuning_option,
     winograd_option,
-    write_file,
 )
 from weft.support.errors import InputError
-from weft.support.files import existing_file
+from weft.support.files import check_writable, existing_file, write_file
 from weft.support.words import counted
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.common import check_writable, console, table, write_file
+from weft.cli.common import console, table
 from weft.support.errors import InputError, ScheduleError, UserError
-from weft.support.files import existing_file, replace_text
+from weft.support.files import check_writable, existing_file, replace_text, write_file
 from weft.support.words import counted, did_you_mean
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from weft.cli.common import check_writable, target_option, write_file
+from weft.cli.common import target_option
 from weft.support.errors import InputError, UserError
-from weft.support.files import existing_file, replace_text
+from weft.support.files import check_writable, existing_file, replace_text, write_file
 from weft.support.words import did_you_mean
 
 

@@ -11,7 +11,6 @@ import click
 import numpy as np
 
 from weft.cli.common import (
-    check_writable,
     console,
     executable,
     input_shapes,
@@ -23,12 +22,12 @@ from weft.cli.common import (
     threads_option,
     tuning_option,
     winograd_option,
-    write_file,
 )
 from weft.cli.inputs import PICTURES, PIXELS, read_inputs
 from weft.measure.random_inputs import random_inputs
 from weft.support.arrays import save_array, save_arrays
 from weft.support.errors import InputError, UserError
+from weft.support.files import check_writable, write_file
 from weft.support.words import milliseconds
 
 MAX_LABELS = 10_000_000

@@ -8,9 +8,9 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from weft.support.errors import InputError
 from weft.support.words import closest
@@ -142,3 +142,29 @@ def _meant(path: Path) -> str | None:
     while not folder.parent.is_dir():
         folder = folder.parent
     return f"there is no directory '{folder}'"
+
+
+def check_writable(path: str | Path) -> None:
+    """Check, before the work begins, that ``path`` can be written. Raises InputError if it cannot."""
+    folder = Path(path).parent
+    reason = None
+    try:
+        if Path(path).is_dir():
+            reason = "it is a directory"
+        elif not folder.is_dir():
+            reason = f"there is no directory '{folder}'"
+        elif not os.access(path if Path(path).exists() else folder, os.W_OK):
+            reason = "permission denied"
+    except OSError as problem:  # the name is too long
+        reason = problem.strerror
+    if reason:
+        raise InputError(f"'{path}' cannot be written: {reason}", code="I030")
+
+
+def write_file(path: str | Path, write: Callable[[], Any]) -> None:
+    """Call ``write``, which writes ``path``; raises InputError if the file cannot be written."""
+    try:
+        write()
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise InputError(f"'{path}' cannot be written: {reason}", code="I030") from problem

@@ -32,7 +32,8 @@ POLICIES: Final = ("gain", "round-robin")
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When tuning ends: after so many ``trials`` of all kernels together, or ``seconds``; None: no limit."""
+    """When tuning ends: after so many ``trials`` of all kernels together (those of earlier runs of the same search
+    included), or ``seconds`` of this run; None: no limit."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -41,12 +42,14 @@ class Budget:
 @dataclass
 class TaskState:
     """A kernel that is tuned. ``calls``: how often a run of the model calls it. ``bound``: the least seconds of one
-    call that its arithmetic and memory allow; 0 if that is not known."""
+    call that its arithmetic and memory allow; 0 if that is not known. ``earlier``: trials of the same search in
+    earlier runs, which count as if they were made now."""
 
     name: str
     tuner: KernelTuner
     calls: int = 1
     bound: float = 0.0
+    earlier: int = 0
     gains: list[float] = field(default_factory=list)
     baseline: float = 0.0
     failed: str = ""
@@ -59,7 +62,12 @@ class TaskState:
 
     @property
     def trials(self) -> int:
-        """Trials so far."""
+        """Trials so far, earlier runs included."""
+        return self.earlier + self.new_trials
+
+    @property
+    def new_trials(self) -> int:
+        """Trials of this run."""
         return len(self.tuner.progress.best)
 
     @property
@@ -87,6 +95,13 @@ class TaskState:
 Observer = Callable[["TaskScheduler"], None]
 
 
+def check_policy(policy: str) -> None:
+    """Raise UserError U034 for a policy that does not exist."""
+    if policy not in POLICIES:
+        hint = did_you_mean(policy, POLICIES, f"policies: {', '.join(POLICIES)}")
+        raise UserError(f"there is no policy '{policy}'", code="U034", hint=hint)
+
+
 class TaskScheduler:
     """Tunes the kernels of a model until the budget is spent, or nothing is promised any more.
 
@@ -96,9 +111,7 @@ class TaskScheduler:
     def __init__(
         self, tasks: Sequence[TaskState], budget: Budget, policy: str = "gain", observer: Observer | None = None
     ) -> None:
-        if policy not in POLICIES:
-            hint = did_you_mean(policy, POLICIES, f"policies: {', '.join(POLICIES)}")
-            raise UserError(f"there is no policy '{policy}'", code="U034", hint=hint)
+        check_policy(policy)
         self.tasks, self.budget, self.policy = list(tasks), budget, policy
         self._observer = observer or (lambda scheduler: None)
         self._turn = 0
@@ -117,7 +130,7 @@ class TaskScheduler:
 
     @property
     def trials(self) -> int:
-        """Trials of all kernels together."""
+        """Trials of all kernels together, earlier runs included."""
         return sum(t.trials for t in self.tasks)
 
     @property
