@@ -55,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     "pipeline": {*COMPILER, "kernels", "plugins", "runtime"},
     "classic": {*COMPILER, "kernels", "runtime", "view"},
     "te": {"classic", "tensor_expr"},
-    "tune": {*COMPILER, "kernels", "measure", "pipeline", "plugins", "rpc", "runtime", "static_cost"},
+    "tune": {*COMPILER, "api", "kernels", "measure", "pipeline", "plugins", "rpc", "runtime", "static_cost"},
     "rpc": {*BASE, "kernels", "runtime", "target"},
     "bench": {*BASE, "api", "frontends", "measure", "pipeline", "runtime", "target"},
 }

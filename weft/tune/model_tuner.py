@@ -20,6 +20,7 @@ from weft.static_cost.bound import least
 from weft.static_cost.judge import machine_of
 from weft.support.errors import UserError
 from weft.target import Target
+from weft.tensor_expr.nodes import Tensor
 from weft.tune.database import Database
 from weft.tune.draft.estimate import DraftMachine
 from weft.tune.draft.model import DraftModel
@@ -167,13 +168,17 @@ def guide_of(space: Space, workload: Workload, settings: Settings) -> Guide:
 
 
 def bound_of(kernel: ModelKernel) -> float:
-    """The least seconds of one call that arithmetic and access to the nearest cache allow; 0 where that is not known.
-    Where the data are depends on what ran before."""
-    task = kernel.workload.task
+    """The least seconds of one call; 0 where that is not known."""
+    stages = group_to_te(kernel.group)
+    return least_seconds(stages.outputs, stages.inputs, kernel.workload.task.target, kernel.workload.threads)
+
+
+def least_seconds(outputs: Sequence[Tensor], inputs: Sequence[Tensor], target: Target, threads: int) -> float:
+    """The least seconds in which arithmetic and access to the nearest cache allow to compute ``outputs`` from
+    ``inputs``; 0 where that is not known. Where the data are depends on what ran before."""
     try:
-        machine = machine_of(task.target)
+        machine = machine_of(target)
     except UserError:  # a processor whose instructions are not known
         return 0.0
-    stages = group_to_te(kernel.group)
-    found = least(stages.outputs, stages.inputs, machine)
-    return max(found.arithmetic, found.access) * machine.unit_seconds / kernel.workload.threads
+    found = least(outputs, inputs, machine)
+    return max(found.arithmetic, found.access) * machine.unit_seconds / threads

@@ -124,6 +124,16 @@ class TaskScheduler:
         """Seconds since the start, and the estimated seconds of a run of the model then."""
 
     @property
+    def whole_curve(self) -> list[tuple[float, float]]:
+        """The part of :attr:`curve` since every default schedule was measured."""
+        return self.curve[len(self.tasks) - 1 :]
+
+    @property
+    def searched(self) -> float:
+        """Seconds from the start to the last measurement."""
+        return self.curve[-1][0] if self.curve else 0.0
+
+    @property
     def elapsed(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self.started

@@ -50,13 +50,13 @@ def kernels_of_model(
             stages = group_to_te(group)
             task = KernelTask(group_to_tir(group, stages), target, backend=registry.backend_of(target))
             known = found.get(task.identity)
-            workload = Workload(task, threads, _assigned(task, sizes or {}))
+            workload = Workload(task, threads, assigned_sizes(task, sizes or {}))
             calls = 1 if known is None else known.calls + 1
             found[task.identity] = ModelKernel(stages.name, group, calls, workload if known is None else known.workload)
     return list(found.values())
 
 
-def _assigned(task: KernelTask, sizes: Mapping[str, Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+def assigned_sizes(task: KernelTask, sizes: Mapping[str, Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     """Assignments of the sizes of a kernel; a size without values counts as 1."""
     names = [v.name for v in task.program.sizes]
     if not names:

@@ -1,0 +1,229 @@
+"""What tuning gave, as values: each kernel, and the model before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from weft.kernels.machine_code import scheduled
+from weft.kernels.one_program import one_program
+from weft.runtime.executable import Executable
+from weft.schedule.trace import Trace
+from weft.support.html import TextInNotebooks
+from weft.support.words import counted
+from weft.tir.nodes import Program
+from weft.tune.in_model import Chosen, Verdicts
+from weft.tune.measure.local import Workload
+from weft.tune.record import TrialRecord
+from weft.tune.scheduler import TaskScheduler, TaskState
+
+INTERRUPTED: Final = "interrupted"
+"""What :attr:`TaskScheduler.ended` says after Ctrl-C."""
+COLUMNS: Final = ("kernel", "calls", "trials", "before", "after", "speedup", "of bound", "result")
+"""The columns of :meth:`KernelResult.row`."""
+
+
+@dataclass
+class KernelResult(TextInNotebooks):
+    """What was found for one kernel. ``str`` is one line.
+
+    ``calls``: how often a run of the model calls it. ``found`` is the record of the best schedule, measured again at
+    the end, None where that is the default one; ``confirmed``: whether that was done. ``refused`` says why the model
+    does not use it, empty if it does. ``search`` is the state of the search. ``ended`` says why the search ended.
+    """
+
+    name: str
+    workload: Workload
+    calls: int
+    search: TaskState
+    found: TrialRecord | None = None
+    confirmed: bool = False
+    refused: str = ""
+    ended: str = ""
+
+    @property
+    def trace(self) -> Trace | None:
+        """The schedule to use, None for the default one. Without confirmation (after Ctrl-C), the best so far."""
+        if self.refused or not self.search.baseline:
+            return None
+        if self.confirmed:
+            return None if self.found is None else self.found.trace
+        return self.search.tuner.best.trace
+
+    @property
+    def trials(self) -> int:
+        """Trials of this search, those of earlier runs included."""
+        return self.search.trials
+
+    @property
+    def before(self) -> float:
+        """Seconds of one call with the default schedule; 0 where it was not measured."""
+        return self.search.baseline
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the default schedule :attr:`trace` is; 1 for the default one."""
+        if self.trace is None:
+            return 1.0
+        if self.found is not None and self.found.relative:
+            return 1.0 / self.found.relative
+        return self.search.tuner.speedup
+
+    @property
+    def after(self) -> float:
+        """Seconds of one call with :attr:`trace`."""
+        return self.before / self.speedup
+
+    @property
+    def share_of_bound(self) -> float | None:
+        """The least time that arithmetic and memory allow, divided by :attr:`after`; None where it is not known."""
+        return self.search.bound / self.after if self.search.bound and self.after else None
+
+    @property
+    def outcome(self) -> str:
+        """What became of the kernel, in words."""
+        if self.search.failed:
+            return f"cannot be tuned: {self.search.failed}"
+        if self.refused:
+            return f"refused: {self.refused}"
+        if self.trace is not None:
+            return "tuned" if self.confirmed else "not confirmed"
+        if self.search.tuner.space.size == 1:
+            return "has one schedule only"
+        return "the default is best" if self.trials else "not tried"
+
+    @property
+    def program(self) -> Program:
+        """The program with the schedule to use, in scheduled form."""
+        task = self.workload.task
+        with task.scope():
+            return scheduled(task.program, task.target, self.trace, task.maker.intrinsics, task.maker).program
+
+    def executable(self, threads: int | None = None) -> Executable:
+        """The kernel with the schedule to use, as a function of its inputs; with the threads it was tuned for unless
+        given."""
+        made = one_program(self.program, self.workload.task.target)
+        return Executable(made, self.workload.threads if threads is None else threads)
+
+    def row(self) -> list[str]:
+        """The cells of :data:`COLUMNS`."""
+        share = self.share_of_bound
+        return [
+            self.name,
+            str(self.calls),
+            str(self.trials),
+            microseconds(self.before),
+            microseconds(self.after),
+            f"{self.speedup:.2f}×" if self.before else "-",
+            "-" if share is None else f"{share:.0%}",
+            self.outcome,
+        ]
+
+    def __str__(self) -> str:
+        times = f"{microseconds(self.before)} → {microseconds(self.after)}, {self.speedup:.2f}×"
+        return f"{self.name}: {times} after {counted(self.trials, 'trial')}, {self.outcome}"
+
+    __repr__ = __str__
+
+
+@dataclass
+class TuningResult(TextInNotebooks):
+    """What tuning of a model gave. ``str`` is a table.
+
+    ``facts`` says how it was tuned. ``verdicts`` has the times of the model before and after, and which schedules it
+    refuses; None where that was not measured. ``ended`` says why the search ended, ``notes`` what is worth knowing.
+    """
+
+    model: str
+    database: Path
+    kernels: list[KernelResult]
+    scheduler: TaskScheduler
+    facts: dict[str, str] = field(default_factory=dict)
+    verdicts: Verdicts | None = None
+    ended: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it."""
+        return self.ended == INTERRUPTED
+
+    @property
+    def trials(self) -> int:
+        """Trials of all kernels, those of earlier runs of the same search included."""
+        return self.scheduler.trials
+
+    @property
+    def new_trials(self) -> int:
+        """Trials of this run."""
+        return sum(k.search.new_trials for k in self.kernels)
+
+    @property
+    def before(self) -> float:
+        """Seconds of a run of the model with the default schedules; without a check in the model, the sum of all
+        calls of kernels measured alone."""
+        return self.verdicts.before if self.verdicts else sum(k.calls * k.before for k in self.kernels)
+
+    @property
+    def after(self) -> float:
+        """Seconds of a run of the model with :attr:`schedules`, as for :attr:`before`."""
+        return self.verdicts.after if self.verdicts else sum(k.calls * k.after for k in self.kernels)
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast the model is."""
+        return self.before / self.after if self.after else 1.0
+
+    @property
+    def schedules(self) -> Chosen:
+        """The schedules to use, as a source for ``weft.compile(schedules=…)``. A compilation with the database finds
+        the same."""
+        return Chosen({k.workload.task.identity: k.trace for k in self.kernels if k.trace is not None})
+
+    def summary(self) -> str:
+        """The times of the model in one line."""
+        what = "the model" if self.verdicts else "all kernels, measured alone"
+        return f"{what}: {milliseconds_of(self.before)} → {milliseconds_of(self.after)}, {self.speedup:.2f}×"
+
+    def __str__(self) -> str:
+        rows = [list(COLUMNS), *(k.row() for k in by_time(self.kernels))]
+        widths = [max(len(r[i]) for r in rows) for i in range(len(COLUMNS))]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+        return "\n".join([*lines, "", self.summary()])
+
+    __repr__ = __str__
+
+
+class TuningStopped(KeyboardInterrupt):
+    """Ctrl-C ended tuning. ``result`` is what was found until then; all that was measured is in the database."""
+
+    def __init__(self, result: TuningResult) -> None:
+        super().__init__("tuning was interrupted")
+        self.result = result
+
+
+def by_time(kernels: Sequence[KernelResult]) -> list[KernelResult]:
+    """The kernels in the order of the time that they took before, all calls together."""
+    return sorted(kernels, key=lambda k: -k.calls * k.before)
+
+
+def judged(kernels: Sequence[KernelResult], best: Mapping[str, TrialRecord], verdicts: Verdicts | None) -> None:
+    """Note in ``kernels`` what was found when the best schedules were measured again (``best``, by identity), and in
+    the model."""
+    for k in kernels:
+        identity = k.workload.task.identity
+        k.confirmed, k.found = True, best.get(identity)
+        if verdicts is not None:
+            k.refused = verdicts.refused.get(identity, "")
+
+
+def microseconds(seconds: float) -> str:
+    """A time in microseconds; a dash where it is not known."""
+    return f"{seconds * 1e6:.4g} µs" if seconds else "-"
+
+
+def milliseconds_of(seconds: float) -> str:
+    """A time in milliseconds; a dash where it is not known."""
+    return f"{seconds * 1e3:.4g} ms" if seconds else "-"

@@ -1,0 +1,136 @@
+"""One run of a tuner from its first measurement to its verdicts; Ctrl-C ends it with what was found until then.
+
+search ──▸ the best are measured again ──▸ check in the model ──▸ the database answers what the check accepted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from weft.graph.nodes import Module
+from weft.schedule.trace import Trace
+from weft.support.errors import ScheduleError, UserError
+from weft.support.interrupts import kept_interrupts
+from weft.tune.database import Database
+from weft.tune.in_model import Verdicts
+from weft.tune.live import Watcher
+from weft.tune.model_tuner import ModelTuner
+from weft.tune.results import INTERRUPTED, KernelResult, TuningResult, judged
+from weft.tune.scheduler import TaskScheduler, TaskState
+
+CONFIRMED: Final = " confirmed"
+"""How the names of the runs end in which the best schedules were measured again."""
+UNCHECKED: Final = "it was not tried in the model"
+"""Why a model refuses a schedule that is faster alone than the one that was checked."""
+
+
+def count_earlier(states: Sequence[TaskState], database: Database, seed: int) -> None:
+    """Note how many trials of each search earlier runs with the same ``seed`` have left in the database."""
+    for state in states:
+        workload = state.tuner.workload
+        state.earlier = sum(
+            t.seed == seed
+            and t.threads == workload.threads
+            and t.trace_text is not None
+            and not t.run.endswith(CONFIRMED)
+            for t in database.trials(workload.task)
+        )
+
+
+def run_model(
+    tuner: ModelTuner, database: Database, watcher: Watcher, name: str, inputs: Sequence[Any] | None
+) -> TuningResult:
+    """Tune a model. ``inputs`` are those for the check in the model, None for no check. Raises UserError U025 where
+    no kernel can be tuned."""
+    kernels = [
+        KernelResult(k.name, k.workload, k.calls, s) for k, s in zip(tuner.kernels, tuner.scheduler.tasks, strict=True)
+    ]
+    result = TuningResult(name, database.path, kernels, tuner.scheduler)
+    try:
+        with kept_interrupts():
+            tuned = tuner.search()
+            refuse_hopeless(tuner.scheduler)
+            verdicts = None
+            if inputs is not None:
+                watcher.phase("checking the schedules in the model")
+                verdicts = tuner.check(tuned, inputs)
+                settle(database, kernels, verdicts, name)
+            judged(kernels, tuned.best, verdicts)
+            result.verdicts, result.ended = verdicts, tuner.scheduler.ended
+    except KeyboardInterrupt:
+        result.ended = INTERRUPTED
+    return ended(result)
+
+
+def run_kernel(state: TaskState, scheduler: TaskScheduler, database: Database) -> TuningResult:
+    """Tune one kernel by itself. Raises UserError U025 where it cannot be tuned."""
+    kernel = KernelResult(state.name, state.tuner.workload, state.calls, state)
+    result = TuningResult(state.name, database.path, [kernel], scheduler)
+    try:
+        with kept_interrupts():
+            scheduler.run()
+            refuse_hopeless(scheduler)
+            found = {}
+            if state.tuner.speedup > 1:
+                state.tuner.open()
+                record = state.tuner.confirm()
+                if record.trace is not None:
+                    found[kernel.workload.task.identity] = record
+            judged([kernel], found, None)
+            result.ended = scheduler.ended
+    except KeyboardInterrupt:
+        result.ended = INTERRUPTED
+    return ended(result)
+
+
+def ended(result: TuningResult) -> TuningResult:
+    """``result``, with the reason why the search ended in each kernel too."""
+    for k in result.kernels:
+        k.ended = result.ended
+    return result
+
+
+def refuse_hopeless(scheduler: TaskScheduler) -> None:
+    """Raise UserError U025 if no kernel could be measured."""
+    if any(t.baseline for t in scheduler.tasks):
+        return
+    reasons = [t.failed or f"the default schedule of '{t.name}' gives no time" for t in scheduler.tasks]
+    reason = reasons[0] if reasons else "the model has no kernels"
+    raise UserError(
+        f"there is nothing to tune: {reason}",
+        code="U025",
+        hint="kernels are measured on this machine: tune for a target that it can run, such as 'cpu'",
+    )
+
+
+def settle(database: Database, kernels: Sequence[KernelResult], verdicts: Verdicts, model: str) -> None:
+    """Make the database answer what was checked in the model, and nothing else.
+
+    Noise makes some schedule look faster alone than the one that was chosen. Where the model refuses the chosen one,
+    the next best would take its place, which nobody has tried there.
+    """
+    for k in kernels:
+        task, threads = k.workload.task, k.workload.threads
+        accepted = verdicts.accepted.get(task.identity)
+        wanted = None if accepted is None else accepted.to_json()
+        numbers = {t.trace_text: t.number for t in database.trials(task) if t.ok and t.threads == threads}
+        for _ in numbers:
+            found = _answer(database, k)
+            number = None if found is None else numbers.get(found.to_json())
+            if found is None or found.to_json() == wanted or number is None:
+                break
+            database.add_verdict(number, model, False, UNCHECKED)
+
+
+def _answer(database: Database, kernel: KernelResult) -> Trace | None:
+    """What a compilation would use; None also where another version of Weft wrote it, which is skipped there."""
+    try:
+        return database.find(kernel.workload.task, kernel.workload.threads)
+    except ScheduleError:
+        return None
+
+
+def model_name(module: Module) -> str:
+    """The name under which verdicts of a model are stored."""
+    return str(module.attrs.get("name", "")) or "model"
