@@ -25,6 +25,7 @@ COMMANDS = {
     "inspect": "Show a model at one stage: graph, groups, loops, kernels, assembly.",
     "blame": "Find the stage and the kernel that cause a wrong result.",
     "opt": "Run passes on the text of a program.",
+    "tune": "Search faster schedules for the kernels of a model, by measuring them.",
     "db": "Show, merge and prune databases of tuned schedules.",
     "cache": "Show or clear the kernel cache.",
     "targets": "List the machines to compile for.",

@@ -168,7 +168,9 @@ def guide_of(space: Space, workload: Workload, settings: Settings) -> Guide:
 
 
 def bound_of(kernel: ModelKernel) -> float:
-    """The least seconds of one call; 0 where that is not known."""
+    """The least seconds of one call; 0 where that is not known, as with open sizes."""
+    if kernel.workload.sizes:
+        return 0.0
     stages = group_to_te(kernel.group)
     return least_seconds(stages.outputs, stages.inputs, kernel.workload.task.target, kernel.workload.threads)
 

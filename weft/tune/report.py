@@ -95,7 +95,7 @@ def _table(kernels: Sequence[KernelResult]) -> str:
         now, gone = k.calls * k.after, k.calls * (k.before - k.after)
         rows.append([*cells[:-1], charts.bar(now, max(0.0, gone), limit), cells[-1]])
     columns = [*COLUMNS[:-1], "time now, time saved", COLUMNS[-1]]
-    return "<h2>Kernels</h2>" + html_table(columns, rows, (1, 2, 3, 4, 5, 6))
+    return "<h2>Kernels</h2>" + html_table(columns, rows, (1, 2, 3, 4, 5))
 
 
 def _time_spent(kernels: Sequence[KernelResult]) -> str:
@@ -114,7 +114,7 @@ def _time_spent(kernels: Sequence[KernelResult]) -> str:
 
 def _kernel(number: int, kernel: KernelResult) -> str:
     """What was learned about one kernel."""
-    parts = [f'<h2 id="kernel{number}">{escape(kernel.name)}</h2>', f"<p>{escape(kernel.outcome)}</p>"]
+    parts = [f'<h2 id="kernel{number}">{escape(kernel.name)}</h2>', f"<p>{escape(kernel)}</p>"]
     if not kernel.search.baseline:
         return "".join(parts)
     trials = kernel.search.tuner.history.trials

@@ -12,7 +12,6 @@ from weft.kernels.one_program import one_program
 from weft.runtime.executable import Executable
 from weft.schedule.trace import Trace
 from weft.support.html import TextInNotebooks
-from weft.support.words import counted
 from weft.tir.nodes import Program
 from weft.tune.in_model import Chosen, Verdicts
 from weft.tune.measure.local import Workload
@@ -21,8 +20,9 @@ from weft.tune.scheduler import TaskScheduler, TaskState
 
 INTERRUPTED: Final = "interrupted"
 """What :attr:`TaskScheduler.ended` says after Ctrl-C."""
-COLUMNS: Final = ("kernel", "calls", "trials", "before", "after", "speedup", "of bound", "result")
-"""The columns of :meth:`KernelResult.row`."""
+COLUMNS: Final = ("kernel", "calls", "trials", "µs per call", "speedup", "bound", "result")
+"""The columns of :meth:`KernelResult.row`. The bound is the least time that arithmetic and memory allow, as a share of
+the time after."""
 
 
 @dataclass
@@ -83,16 +83,21 @@ class KernelResult(TextInNotebooks):
 
     @property
     def outcome(self) -> str:
-        """What became of the kernel, in words."""
+        """What became of the kernel, in a word or two."""
         if self.search.failed:
-            return f"cannot be tuned: {self.search.failed}"
+            return "failed"
         if self.refused:
-            return f"refused: {self.refused}"
+            return "refused"
         if self.trace is not None:
-            return "tuned" if self.confirmed else "not confirmed"
+            return "tuned" if self.confirmed else "unconfirmed"
         if self.search.tuner.space.size == 1:
-            return "has one schedule only"
-        return "the default is best" if self.trials else "not tried"
+            return "no choice"
+        return "default" if self.trials else "not tried"
+
+    @property
+    def reason(self) -> str:
+        """Why the kernel could not be tuned, or why its best schedule is refused; empty otherwise."""
+        return self.search.failed or self.refused
 
     @property
     def program(self) -> Program:
@@ -114,16 +119,16 @@ class KernelResult(TextInNotebooks):
             self.name,
             str(self.calls),
             str(self.trials),
-            microseconds(self.before),
-            microseconds(self.after),
+            f"{self.before * 1e6:.4g} → {self.after * 1e6:.4g}" if self.before else "-",
             f"{self.speedup:.2f}×" if self.before else "-",
             "-" if share is None else f"{share:.0%}",
             self.outcome,
         ]
 
     def __str__(self) -> str:
-        times = f"{microseconds(self.before)} → {microseconds(self.after)}, {self.speedup:.2f}×"
-        return f"{self.name}: {times} after {counted(self.trials, 'trial')}, {self.outcome}"
+        more = f": {self.reason}" if self.reason else ""
+        _, _, trials, times, speedup, _, outcome = self.row()
+        return f"{self.name}: {times} µs, {speedup} ({outcome}{more}), trials: {trials}"
 
     __repr__ = __str__
 
@@ -191,7 +196,7 @@ class TuningResult(TextInNotebooks):
         rows = [list(COLUMNS), *(k.row() for k in by_time(self.kernels))]
         widths = [max(len(r[i]) for r in rows) for i in range(len(COLUMNS))]
         lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-        return "\n".join([*lines, "", self.summary()])
+        return "\n".join([*lines, *reasons(self.kernels), "", self.summary()])
 
     __repr__ = __str__
 
@@ -219,9 +224,9 @@ def judged(kernels: Sequence[KernelResult], best: Mapping[str, TrialRecord], ver
             k.refused = verdicts.refused.get(identity, "")
 
 
-def microseconds(seconds: float) -> str:
-    """A time in microseconds; a dash where it is not known."""
-    return f"{seconds * 1e6:.4g} µs" if seconds else "-"
+def reasons(kernels: Sequence[KernelResult]) -> list[str]:
+    """A line for each kernel that was refused or could not be tuned."""
+    return [f"{k.name} ({k.outcome}): {k.reason}" for k in kernels if k.reason]
 
 
 def milliseconds_of(seconds: float) -> str:

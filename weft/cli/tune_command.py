@@ -1,0 +1,215 @@
+"""``weft tune``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from weft.cli.common import (
+    console,
+    parse_shapes,
+    precision_option,
+    shape_option,
+    table,
+    target_option,
+    threads_option,
+    winograd_option,
+)
+from weft.support import settings
+from weft.support.words import counted
+
+if TYPE_CHECKING:
+    from weft.tune.results import KernelResult, TuningResult
+
+_RIGHT = (1, 2, 3, 4, 5)
+"""Columns of numbers in the table of kernels."""
+
+
+@click.command("tune")
+@click.argument("model", required=False)
+@click.option(
+    "--kernel",
+    default=None,
+    metavar="FILE.py[:TEMPLATE]",
+    help="Tune the kernel that program() in this file returns, with the template of that name.",
+)
+@click.option(
+    "--db",
+    default=None,
+    metavar="FILE",
+    help="Keep what is measured in this tuning database, which is made if there is none. [default: WEFT_TUNING_DB]",
+)
+@click.option("--trials", type=click.IntRange(1), default=None, help="Schedules to try, of all kernels together.")
+@click.option("--minutes", type=float, default=None, help="Time to search.")
+@click.option(
+    "--effort",
+    default="medium",
+    show_default=True,
+    metavar="low|medium|high",
+    help="Without --trials and --minutes: 16, 64 or 256 trials for each kernel.",
+)
+@click.option("--report", default=None, metavar="FILE.html", help="Write what was found to this file.")
+@click.option("--strategy", default="refine", show_default=True, help="How to choose what is tried next.")
+@click.option(
+    "--policy",
+    default="gain",
+    show_default=True,
+    metavar="gain|round-robin",
+    help="Which kernel is next: the one that promises most, or each in turn.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the search.")
+@click.option("--no-learned", is_flag=True, help="Predict without a cost model that learns.")
+@click.option("--no-check", is_flag=True, help="Do not check in the model what was found.")
+@click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="NAME=N[,N…]",
+    help="Measure an open size with these values: --size batch=1,8. May be repeated. [default: 1]",
+)
+@click.option(
+    "-i", "--input", "files", multiple=True, metavar="[NAME=]FILE", help="Inputs for the check. [default: random]"
+)
+@precision_option
+@winograd_option
+@target_option
+@threads_option
+@shape_option
+def command(model: str | None, kernel: str | None, db: str | None, **given: Any) -> None:
+    """Search faster schedules for the kernels of MODEL, or for one kernel, by measuring them on this machine.
+
+    \b
+    weft tune resnet.onnx --db tuned.db                      then: weft run resnet.onnx --tuning-db tuned.db
+    weft tune resnet.onnx --db tuned.db --minutes 30 --report tuned.html
+    weft tune bert.onnx --db tuned.db --shape batch=1 --size sequence=32,128
+    weft tune --kernel product.py --db tuned.db --trials 200
+
+    Everything that is measured is kept in the database at once. Ctrl-C ends the search at any time; the same command
+    goes on from there. At the end the model runs with and without what was found, and schedules that are not faster
+    there are not used. Keep the machine quiet.
+    """
+    if (model is None) == (kernel is None):
+        raise click.UsageError("name a model, or a file with --kernel")
+    found = db or settings.tuning_database()
+    if found is None:
+        raise click.UsageError("say where to keep what is measured: --db FILE")
+    search = {name: given[name] for name in ("trials", "minutes", "effort", "report", "strategy", "seed", "target")}
+    search |= {"threads": given["threads"], "learned": not given["no_learned"], "sizes": _sizes(given["sizes"])}
+    search |= {"database": str(found), "progress": True}
+    if kernel is not None:
+        _refuse(given, ("shapes", "files", "no_check"))
+        _tune_kernel(kernel, search)
+    else:
+        _tune_model(str(model), search, given)
+
+
+def _sizes(words: Sequence[str]) -> dict[str, Any]:
+    """``("batch=1,8",)`` → ``{"batch": (1, 8)}``."""
+    return dict(parse_shapes(words, "--size"))
+
+
+def _refuse(given: dict[str, Any], names: Sequence[str]) -> None:
+    """Raise UsageError for options of models."""
+    words = {"shapes": "--shape", "files": "--input", "no_check": "--no-check"}
+    for name in names:
+        if given[name]:
+            raise click.UsageError(f"{words[name]} is for models, not for --kernel")
+
+
+def _tune_model(model: str, search: dict[str, Any], given: dict[str, Any]) -> None:
+    import weft
+    from weft.cli.inputs import read_inputs
+    from weft.measure.random_inputs import input_specs
+    from weft.tune import TuningStopped, tune_model
+
+    module = weft.load(model, shapes=parse_shapes(given["shapes"]))
+    options = weft.Options(precision=given["precision"], winograd=given["winograd"])
+    try:
+        result = tune_model(
+            module,
+            options=options,
+            inputs=read_inputs(given["files"], input_specs(module)),
+            policy=given["policy"],
+            in_model=not given["no_check"],
+            **search,
+        )
+    except TuningStopped as stopped:
+        _stop(stopped.result, search["report"])
+    _show(result.kernels, result)
+    console().print(result.summary())
+    if result.schedules.traces:
+        console().print(f"\nto use it: {_use(model, search, given)}")
+    else:
+        console().print("no schedule was found that is faster than the default ones")
+    _tell_report(search["report"])
+
+
+def _tune_kernel(word: str, search: dict[str, Any]) -> None:
+    from weft.cli.kernel_files import read_kernel
+    from weft.tune import TuningStopped, tune_kernel
+
+    program, template, name = read_kernel(word)
+    try:
+        kernel = tune_kernel(program, template, name=name, **search)
+    except TuningStopped as stopped:
+        _stop(stopped.result, search["report"])
+    _show([kernel], None)
+    print_schedule(kernel, search["database"])
+    _tell_report(search["report"])
+
+
+def print_schedule(kernel: KernelResult, database: str) -> None:
+    """The best schedule as Python, and the command that lists all trials."""
+    if kernel.trace is None:
+        click.echo("the default schedule is the best that was found")
+    else:
+        click.echo(f"the best schedule:\n{kernel.trace.to_python()}\n")
+    click.echo(f"all trials: weft db show {shlex.join([database, kernel.workload.task.program.name])}")
+
+
+def _show(kernels: Sequence[KernelResult], result: TuningResult | None) -> None:
+    from weft.tune.results import COLUMNS, by_time, reasons
+
+    screen = console()
+    screen.print(table(None, COLUMNS, [k.row() for k in by_time(kernels)], right=_RIGHT))
+    for line in reasons(kernels):
+        screen.print(line)
+    if result is not None:
+        for note in result.notes:
+            click.echo(f"note: {note}", err=True)
+        earlier = result.trials - result.new_trials
+        more = f", after {earlier} in earlier runs" if earlier else ""
+        screen.print(f"{counted(result.new_trials, 'trial')}{more}; ended because: {result.ended}")
+
+
+def _stop(result: TuningResult, report: str | None) -> None:
+    """Show what was found until Ctrl-C, say how to go on, and exit with status 130."""
+    _show(result.kernels, result)
+    _tell_report(report)
+    click.echo(
+        f"stopped: {counted(result.new_trials, 'trial')} of this run are kept in {result.database}; the same command "
+        "goes on from there",
+        err=True,
+    )
+    sys.exit(130)
+
+
+def _tell_report(report: str | None) -> None:
+    if report is not None:
+        click.echo(f"wrote {report}")
+
+
+def _use(model: str, search: dict[str, Any], given: dict[str, Any]) -> str:
+    """The command that runs the model with what was found."""
+    words = ["weft", "run", model, "--tuning-db", search["database"]]
+    words += ["--target", search["target"]] if search["target"] != "cpu" else []
+    words += ["--threads", str(search["threads"])] if search["threads"] is not None else []
+    words += ["--precision", given["precision"]] if given["precision"] != "f32" else []
+    winograd = {True: None, False: "off"}.get(given["winograd"], str(given["winograd"]))
+    words += ["--winograd", winograd] if winograd is not None else []
+    words += [word for shape in given["shapes"] for word in ("--shape", shape)]
+    return shlex.join(words)
