@@ -64,7 +64,7 @@ class LiveTable:
 
     def __init__(self) -> None:
         self._scheduler: TaskScheduler | None = None
-        self._phase = "measuring the default schedules"
+        self._phase = "beginning"
 
     def phase(self, text: str) -> None:
         """Show what begins now."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from weft.runtime.threads import checked_threads
 from weft.support.arguments import WHOLE, shown
@@ -138,7 +138,7 @@ def values_of(sizes: Mapping[str, int | Sequence[int]] | None, known: Iterable[s
         if name not in names:
             hint = did_you_mean(name, names, f"open sizes: {', '.join(names) or 'none'}")
             raise UserError(f"there is no open size '{name}'", code="U023", hint=hint)
-        values: tuple[Any, ...] = (given,) if WHOLE.accepts(given) else tuple(given)  # type: ignore[arg-type]  # a row
+        values = given if isinstance(given, (list, tuple)) else (given,)
         if not values or not all(WHOLE.accepts(v) and v > 0 for v in values):
             raise UserError(f"the size '{name}' cannot be {shown(given)}", code="U023", hint="1, or [1, 8]")
         made[name] = tuple(int(v) for v in values)

@@ -49,6 +49,7 @@ def run_model(
     result = TuningResult(name, database.path, kernels, tuner.scheduler)
     try:
         with kept_interrupts():
+            watcher.phase("measuring the default schedules")
             tuned = tuner.search()
             refuse_hopeless(tuner.scheduler)
             verdicts = None

@@ -28,8 +28,8 @@ def told(error: Exception) -> str:
 
 
 def guarded(function: Function) -> Function:
-    """The template as one that raises ScheduleErrors alone, so that a decision with which it fails is a failed trial.
-    An error of another kind has the code U026, and its line."""
+    """The template as one that raises ScheduleErrors alone, at its line, so that a decision with which it fails is a
+    failed trial. An error that is not Weft's has the code U026."""
     name = getattr(function, "__name__", "template")
     code: Any = getattr(function, "__code__", None)
     file = str(getattr(code, "co_filename", ""))
@@ -37,10 +37,12 @@ def guarded(function: Function) -> Function:
     def run(knobs: Knobs, schedule: Any) -> None:
         try:
             function(knobs, schedule)
-        except ScheduleError:
+        except ScheduleError as error:
+            error.at(place_of(error, file))
             raise
         except UserError as error:
-            raise ScheduleError(error.message, code=error.code, place=error.place, hint=error.hint) from error
+            place = error.place or place_of(error, file)
+            raise ScheduleError(error.message, code=error.code, place=place, hint=error.hint) from error
         except Exception as error:  # code of users raises what it likes
             raise ScheduleError(
                 f"the template '{name}' fails: {told(error)}", code="U026", place=place_of(error, file)
