@@ -16,6 +16,7 @@ from tuning_runner import InventingRunner
 
 from weft.tune import api
 from weft.tune.database import Database
+from weft.tune.search import STRATEGIES
 
 KERNEL = """from weft import te
 
@@ -176,11 +177,17 @@ def test_an_interrupt_leaves_an_intact_database(weft_command: Weft) -> None:
     finally:
         process.kill()
     assert process.returncode == 130 and "same command" in err and "goes on from there" in err
-    assert "ended because: interrupted" in out and Path("r.html").exists() and trials("t.db") >= 1
+    assert (
+        "ended because: interrupted" in out
+        and "all kernels, measured alone: " in out
+        and Path("r.html").exists()
+        and trials("t.db") >= 1
+    )
 
 
 def test_the_example_of_the_page_is_a_file_for_the_command(weft_command: Weft, invented: None) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
+    assert [name for name in STRATEGIES if f"`{name}`" not in page] == []
     (example,) = (p for p in page.split("```python\n")[1:] if "def program():" in p)
     Path("product.py").write_text(example.partition("```")[0])
     answer = weft_command("tune", "--kernel", "product.py", "--db", "t.db", "--trials", 4, *QUICK)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _RIGHT = (1, 2, 3, 4, 5)
 """Columns of numbers in the table of kernels."""
+_OFTEN_ALIKE = (1, 5)
+"""Columns that are left out where all kernels are called once, or no bound is known."""
 
 
 @click.command("tune")
@@ -175,7 +177,10 @@ def _show(kernels: Sequence[KernelResult], result: TuningResult | None) -> None:
     from weft.tune.results import COLUMNS, by_time, reasons
 
     screen = console()
-    screen.print(table(None, COLUMNS, [k.row() for k in by_time(kernels)], right=_RIGHT))
+    rows = [k.row() for k in by_time(kernels)]
+    told = [i for i in range(len(COLUMNS)) if i not in _OFTEN_ALIKE or {r[i] for r in rows} - {"1", "-"}]
+    right = [place for place, i in enumerate(told) if i in _RIGHT]
+    screen.print(table(None, [COLUMNS[i] for i in told], [[r[i] for i in told] for r in rows], right=right))
     for line in reasons(kernels):
         screen.print(line)
     if result is not None:
@@ -189,6 +194,7 @@ def _show(kernels: Sequence[KernelResult], result: TuningResult | None) -> None:
 def _stop(result: TuningResult, report: str | None) -> None:
     """Show what was found until Ctrl-C, say how to go on, and exit with status 130."""
     _show(result.kernels, result)
+    console().print(result.summary())
     _tell_report(report)
     click.echo(
         f"stopped: {counted(result.new_trials, 'trial')} of this run are kept in {result.database}; the same command "

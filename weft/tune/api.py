@@ -123,9 +123,10 @@ def tune_model(
     ``strategy`` is a name of :data:`weft.tune.search.STRATEGIES`. ``policy`` says which kernel is next: the one that
     promises the largest ``gain``, or ``round-robin``. ``learned``: a cost model corrects the predictions.
 
-    At the end the model runs with and without what was found, on ``inputs`` (by name; random where not given), and
-    schedules that are not faster there are refused. ``in_model=False`` leaves that out. ``progress`` shows how it goes,
-    ``report`` is an HTML file to write. ``runner`` measures elsewhere than on this machine.
+    At the end the model runs with and without what was found, on ``inputs`` (by name; random where not given, with the
+    first value of each size), and schedules that are not faster there are refused. ``in_model=False`` leaves that out.
+    ``progress`` shows how it goes, ``report`` is an HTML file to write. ``runner`` measures elsewhere than on this
+    machine.
 
     Ctrl-C ends the search; TuningStopped, a KeyboardInterrupt, has the result until then. Raises UserError U022 for
     arguments of a wrong type, U023 for values out of range, U024 for a target that cannot be measured here, U025 for a

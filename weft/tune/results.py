@@ -119,7 +119,7 @@ class KernelResult(TextInNotebooks):
             self.name,
             str(self.calls),
             str(self.trials),
-            f"{self.before * 1e6:.4g} → {self.after * 1e6:.4g}" if self.before else "-",
+            f"{microseconds(self.before)} → {microseconds(self.after)}" if self.before else "-",
             f"{self.speedup:.2f}×" if self.before else "-",
             "-" if share is None else f"{share:.0%}",
             self.outcome,
@@ -227,6 +227,11 @@ def judged(kernels: Sequence[KernelResult], best: Mapping[str, TrialRecord], ver
 def reasons(kernels: Sequence[KernelResult]) -> list[str]:
     """A line for each kernel that was refused or could not be tuned."""
     return [f"{k.name} ({k.outcome}): {k.reason}" for k in kernels if k.reason]
+
+
+def microseconds(seconds: float) -> str:
+    """A number of microseconds, with three digits at least."""
+    return f"{seconds * 1e6:.0f}" if seconds >= 1e-4 else f"{seconds * 1e6:.3g}"
 
 
 def milliseconds_of(seconds: float) -> str:

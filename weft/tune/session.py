@@ -98,11 +98,7 @@ def refuse_hopeless(scheduler: TaskScheduler) -> None:
         return
     reasons = [t.failed or f"the default schedule of '{t.name}' gives no time" for t in scheduler.tasks]
     reason = reasons[0] if reasons else "the model has no kernels"
-    raise UserError(
-        f"there is nothing to tune: {reason}",
-        code="U025",
-        hint="kernels are measured on this machine: tune for a target that it can run, such as 'cpu'",
-    )
+    raise UserError(f"there is nothing to tune: {reason}", code="U025")
 
 
 def settle(database: Database, kernels: Sequence[KernelResult], verdicts: Verdicts, model: str) -> None:
