@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weft.cli.common import check_writable, console, table, write_file
+from weft.cli.common import console, table
+from weft.support.files import check_writable, write_file
 
 if TYPE_CHECKING:
     from weft.rpc.tracker.status import TrackerStatus
