@@ -154,3 +154,14 @@ def test_traffic_of_open_sizes() -> None:
     y = te.compute((6, 4), lambda i, j: x[rows[i], j], name="y")
     moved = traffic([y], [x, rows])
     assert [int(substitute(moved, {n: const(v)})) for v in (2, 100)] == [4 * 24 + 48 + 32, 4 * 24 + 48 + 96]
+
+
+def test_axes_of_one_position_belong_to_the_batch() -> None:
+    """A batch of one product: the weights have no batch, and the index of the data is 0."""
+    w, x, r = te.placeholder((8, 24), name="W"), te.placeholder((1, 24, 30), name="X"), te.reduce_axis((0, 24), "r")
+    op = te.compute((1, 8, 30), lambda b, i, j: te.sum(w[i, r] * x[0, r, j], axis=r), name="Y").op
+    made = contraction(op)
+    assert made is not None
+    assert (made.batch, made.m, made.n) == ((op.axis[0],), (op.axis[1],), (op.axis[2],))
+    two = te.compute((2, 8, 30), lambda b, i, j: te.sum(w[i, r] * x[0, r, j], axis=r), name="Y").op
+    assert contraction(two) is None

@@ -76,8 +76,19 @@ def _operation(op: Operation, machine: CostMachine) -> float:
     if product is not None:  # a multiplication and an addition are one operation, of numbers as wide as the operands
         bits = max(8 * load.source.dtype.nbytes for load in (product.lhs, product.rhs))
         return count / 2 * bits / machine.vector_bits
+    if _adds_products(op):  # of other operands: the addition is part of a multiply-add, too
+        count -= number(_product(a.extent for a in (*op.axis, *op.reduce_axis)))
     bits = 8 * max(op.output(i).dtype.nbytes for i in range(op.num_outputs))
     return count * bits / machine.vector_bits + _special(op) * LANE_BITS / machine.vector_bits + _looked_up(op)
+
+
+def _adds_products(op: ComputeOp) -> bool:
+    """Whether the operation sums products of floats."""
+    reduce = op.body[0]
+    if len(op.body) != 1 or not isinstance(reduce, Reduce) or reduce.reducer.name != "sum":
+        return False
+    product = reduce.sources[0]
+    return isinstance(product, Binary) and product.op == "mul" and product.dtype.is_float
 
 
 def _looked_up(op: ComputeOp) -> float:

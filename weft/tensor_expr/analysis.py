@@ -123,6 +123,7 @@ def moves_along(output: Tensor, inputs: Sequence[Tensor]) -> dict[Tensor, list[s
 @dataclass(frozen=True, slots=True)
 class Contraction:
     """``output[batch, m, n] = sum over k of lhs[batch, m, k] * rhs[batch, n, k]``, axes in the order of the operation.
+    Axes of one position that neither operand has are in ``batch``.
 
     The indices in which the variable of an axis occurs decide its group, also if an index has two axes (a window).
     """
@@ -147,14 +148,15 @@ def contraction(op: Operation) -> Contraction | None:
     if not isinstance(lhs, Load) or not isinstance(rhs, Load):
         return None
     left, right = set(free_vars(*lhs.indices)), set(free_vars(*rhs.indices))
-    if any(a.var not in left or a.var not in right for a in op.reduce_axis):
+    unit = {a.var for a in (*op.axis, *op.reduce_axis) if isinstance(a.extent, Const) and a.extent.value == 1}
+    if any(a.var not in left or a.var not in right for a in op.reduce_axis if a.var not in unit):
         return None
-    if any(a.var not in left and a.var not in right for a in op.axis):
+    if any(a.var not in left and a.var not in right for a in op.axis if a.var not in unit):
         return None
     return Contraction(
         lhs,
         rhs,
-        tuple(a for a in op.axis if a.var in left and a.var in right),
+        tuple(a for a in op.axis if (a.var in left) == (a.var in right)),
         tuple(a for a in op.axis if a.var in left and a.var not in right),
         tuple(a for a in op.axis if a.var in right and a.var not in left),
         op.reduce_axis,
