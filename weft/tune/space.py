@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 from typing import Any, Final, Protocol
@@ -25,10 +25,10 @@ from weft.schedule.trace import Decision, Trace
 from weft.support.errors import UserError
 
 MAX_NEIGHBOURS: Final = 64
-"""Limit on the neighbours of a point along one knob, such as the orders of many loops."""
+"""Limit on the neighbours along a knob whose candidates are in no order."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Knob:
     """One decision that a sketch leaves open.
 
@@ -43,10 +43,12 @@ class Knob:
     def __post_init__(self) -> None:
         if not 0 <= self.default < len(self.values):
             raise UserError(
-                f"knob '{self.name}' has {len(self.values)} candidates and no default {self.default}", code="U030"
+                f"knob '{self.name}' has {len(self.values)} candidates and no default {self.default}",
+                code="U030",
+                hint="the default is the position of a candidate",
             )
 
-    @property
+    @cached_property
     def ordered(self) -> bool:
         """Whether the candidates are numbers in ascending order."""
         values = self.values
@@ -54,15 +56,28 @@ class Knob:
 
     def neighbours(self, position: int) -> tuple[int, ...]:
         """The positions of the candidates next to one: the numbers before and after; factors of which a prime moves
-        from one place to another; orders that differ by a swap; any other candidate otherwise."""
+        from one place to another; orders that differ by a swap; any other candidate otherwise. Neighbours are mutual,
+        but for an order that no swap leads to."""
+        if position not in self._near:
+            self._near[position] = self._neighbours(position)
+        return self._near[position]
+
+    @cached_property
+    def _near(self) -> dict[int, tuple[int, ...]]:
+        return {}
+
+    def _neighbours(self, position: int) -> tuple[int, ...]:
         if self.ordered:
             return tuple(p for p in (position - 1, position + 1) if 0 <= p < len(self.values))
         value = self.values[position]
         if isinstance(value, tuple) and all(type(v) is int for v in value):
             near = [p for p, other in enumerate(self.values) if p != position and _is_near(value, other)]
             if near:
-                return tuple(near[:MAX_NEIGHBOURS])
-        return tuple(p for p in range(len(self.values)) if p != position)[:MAX_NEIGHBOURS]
+                return tuple(near)
+        n = len(self.values)  # of too many, those nearest in a circle
+        return tuple(
+            p for p in range(n) if p != position and 2 * min((p - position) % n, (position - p) % n) <= MAX_NEIGHBOURS
+        )
 
 
 def _is_near(a: tuple[int, ...], b: Any) -> bool:
@@ -112,13 +127,13 @@ class TraceSketch:
 
     @cached_property
     def _open(self) -> tuple[Decision, ...]:
-        return tuple(d for d in self.base.decisions if len(d.candidates) > 1)
+        return tuple(_with_own(d) for d in self.base.decisions if len(d.candidates) > 1)
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
         """A knob for each sampling instruction that has a choice, named after it and its place in the trace."""
         return tuple(
-            Knob(f"{d.position}:{d.name.removeprefix('sample_')}", d.values, _position(d.candidates, d.decision))
+            Knob(f"{d.position}:{d.name.removeprefix('sample_')}", d.values, d.candidates.index(d.decision))
             for d in self._open
         )
 
@@ -138,20 +153,32 @@ class TraceSketch:
 def positions_of(base: Trace, places: Sequence[int], knobs: Sequence[Knob], trace: Trace) -> tuple[int, ...] | None:
     """The candidates of ``knobs``, which are decided at ``places`` of ``base``, that are nearest to the decisions of
     ``trace``; None if the two consist of other instructions."""
-    if [(i.name, i.outputs) for i in base.instructions] != [(i.name, i.outputs) for i in trace.instructions]:
+    if not same_instructions(base, trace):
         return None
     decisions = {d.position: d for d in trace.decisions}
     if any(place not in decisions for place in places):
         return None
     found = []
     for place, knob in zip(places, knobs, strict=True):
-        d = decisions[place]
-        value = d.values[d.candidates.index(d.decision)] if d.decision in d.candidates else d.decision
-        found.append(_nearest(knob, value))
+        d = _with_own(decisions[place])
+        at = d.candidates.index(d.decision)
+        found.append(at if d.values == knob.values else nearest(knob, d.values[at]))
     return tuple(found)
 
 
-def _nearest(knob: Knob, value: Any) -> int:
+def same_instructions(a: Trace, b: Trace) -> bool:
+    """Whether two traces consist of the same primitives with the same results; arguments and decisions may differ."""
+    return [(i.name, i.outputs) for i in a.instructions] == [(i.name, i.outputs) for i in b.instructions]
+
+
+def _with_own(d: Decision) -> Decision:
+    """A decision whose candidates include the one that was taken: of many loops not every order is a candidate."""
+    if d.decision in d.candidates:
+        return d
+    return replace(d, candidates=(*d.candidates, d.decision), values=(*d.values, d.decision))
+
+
+def nearest(knob: Knob, value: Any) -> int:
     """The position of a value among the candidates, or of the candidate that is nearest in proportion."""
     if value in knob.values:
         return knob.values.index(value)
@@ -166,10 +193,6 @@ def _nearest(knob: Knob, value: Any) -> int:
 
 def _ratio(a: Sequence[int], b: Sequence[int]) -> float:
     return sum(abs(math.log(x / y)) for x, y in zip(a, b, strict=True))
-
-
-def _position(candidates: tuple[Any, ...], decision: Any) -> int:
-    return candidates.index(decision) if decision in candidates else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +282,9 @@ class Space:
         at = rng.randrange(len(knobs))
         knob, position = knobs[at], point.positions[at]
         near = knob.neighbours(position)
-        if near and rng.random() >= far:
+        if not near:  # a single candidate
+            return point
+        if rng.random() >= far:
             return point.changed(at, rng.choice(near))
         other = rng.randrange(len(knob.values) - 1)
         return point.changed(at, other + (other >= position))

@@ -29,10 +29,10 @@ from weft.schedule.primitives.sampling import MAX_PARTS, factorizations
 from weft.schedule.refs import LoopRef
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import MAX_PERMUTED_LOOPS, Trace
-from weft.support.errors import UserError
+from weft.support.errors import ScheduleError, UserError
 from weft.support.words import did_you_mean
 from weft.tir.nodes import Program
-from weft.tune.space import Knob, positions_of
+from weft.tune.space import Knob, nearest, same_instructions
 
 T = TypeVar("T", bound="int | str")
 
@@ -48,9 +48,12 @@ class Knobs:
     Names are unique. Every method raises UserError U032 for a name that was used before, or a knob without candidates.
     """
 
-    def __init__(self, schedule: Schedule, decisions: Mapping[str, int]) -> None:
+    def __init__(self, schedule: Schedule, decisions: Mapping[str, Any], followed: Trace | None = None) -> None:
         self._schedule, self._decisions = schedule, decisions
+        self._followed = {} if followed is None else {d.position: d for d in followed.decisions}
         self.found: dict[str, Knob] = {}
+        self.taken: dict[str, Any] = {}
+        """What was decided for each knob."""
 
     def _decided(self, name: str, values: Sequence[Any], default: int) -> int:
         if name in self.found:
@@ -59,9 +62,14 @@ class Knobs:
             )
         if not values:
             raise UserError(f"the knob '{name}' has no candidates", code="U032", hint="give one value at least")
-        self.found[name] = Knob(name, tuple(values), default)
-        position = self._decisions.get(name, default)
-        return position if position < len(values) else default
+        knob = self.found[name] = Knob(name, tuple(values), default)
+        wanted = self._decisions.get(name, values[default])
+        decision = self._followed.get(len(self._schedule.trace))
+        if decision is not None and decision.decision in decision.candidates:
+            wanted = decision.values[decision.candidates.index(decision.decision)]
+        position = nearest(knob, wanted)
+        self.taken[name] = values[position]
+        return position
 
     def define_knob(self, name: str, values: Sequence[T], default: T | None = None) -> T:
         """One of ``values`` (numbers or texts, without repetitions); starts with ``default``, or the first."""
@@ -96,9 +104,20 @@ class Knobs:
                 hint="choose a factor with define_knob, and split with factors=(None, factor)",
             )
         values = factorizations(extent.constant, parts, innermost_at_most)
+        if not values:
+            raise UserError(
+                f"the knob '{name}' has no candidates: {extent.constant} iterations in {parts} loops, the innermost of "
+                f"at most {innermost_at_most}",
+                code="U032",
+                hint="split a loop that runs at least once, into more parts or with a larger innermost_at_most",
+            )
         start = tuple(default) if default is not None else max(values, key=lambda f: (f[-1], f[0]))
         if start not in values:
-            raise UserError(f"the knob '{name}' does not have the default {start}", code="U032")
+            raise UserError(
+                f"the knob '{name}' does not have the default {start}",
+                code="U032",
+                hint=f"{parts} factors of {extent.constant}, the last at most {innermost_at_most}",
+            )
         at = self._decided(name, values, values.index(start))
         factors = self._schedule.sample_tile(loop, parts, innermost_at_most, decision=values[at])
         return self._schedule.split(loop, factors=factors)
@@ -133,6 +152,8 @@ class Knobs:
             if kind not in KINDS:
                 hint = did_you_mean(kind, KINDS, ", ".join(KINDS))
                 raise UserError(f"the knob '{name}' knows no '{kind}'", code="U032", hint=hint)
+        if len(set(kinds)) != len(kinds):
+            raise UserError(f"the knob '{name}' repeats a kind", code="U032", hint="give each kind once")
         at = self._decided(name, kinds, 0)
         kind = kinds[at]
         self._schedule.sample_choice(tuple(kinds), decision=at)
@@ -168,17 +189,22 @@ class TemplateSketch:
 
     def trace(self, positions: Sequence[int]) -> Trace:
         """The trace of the template's run with these decisions."""
-        return self._run({k.name: p for k, p in zip(self.knobs, positions, strict=True)})[1]
+        return self._run({k.name: k.values[p] for k, p in zip(self.knobs, positions, strict=True)})[1]
 
     def positions(self, trace: Trace) -> tuple[int, ...] | None:
-        """Those of the decisions of ``trace``, if the template's default run has the same instructions otherwise."""
-        base = self._run({})[1]
-        places = [d.position for d in base.decisions if len(d.candidates) > 1]
-        return positions_of(base, places, self.knobs, trace) if len(places) == len(self.knobs) else None
+        """Those of the decisions of ``trace``, if the template's run with them has the same instructions otherwise."""
+        try:
+            knobs, made = self._run({}, trace)
+        except ScheduleError:  # decisions of another kernel, which are refused here
+            return None
+        if not same_instructions(made, trace):
+            return None
+        return tuple(nearest(k, knobs.taken[k.name]) if k.name in knobs.taken else k.default for k in self.knobs)
 
-    def _run(self, decisions: Mapping[str, int]) -> tuple[Knobs, Trace]:
+    def _run(self, decisions: Mapping[str, Any], followed: Trace | None = None) -> tuple[Knobs, Trace]:
+        """A run with decisions by the names of the knobs, or with those of a trace."""
         schedule = Schedule(self.program, intrinsics=self.intrinsics)
-        knobs = Knobs(schedule, decisions)
+        knobs = Knobs(schedule, decisions, followed)
         self.function(knobs, schedule)
         return knobs, schedule.trace
 

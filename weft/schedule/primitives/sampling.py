@@ -43,6 +43,9 @@ def sample_tile(
     if not extent.is_constant:
         raise state.refuse("S017", f"the extent of '{loop.name}' is not constant", at=found, hint="use sample_choice")
     choices = factorizations(extent.constant, parts, innermost_at_most)
+    if not choices:
+        what = f"{extent.constant} is no product of {parts} factors, the last at most {innermost_at_most}"
+        raise state.refuse("S004", what, at=found)
     if decision is None:
         drawn = choices[state.random.randrange(len(choices))]
     else:
@@ -59,7 +62,7 @@ def sample_tile(
 def factorizations(n: int, parts: int, last_at_most: int) -> tuple[tuple[int, ...], ...]:
     """All ways to write ``n`` as a product of ``parts`` factors whose last one is at most ``last_at_most``."""
     if parts == 1:
-        return ((n,),)
+        return ((n,),) if n <= last_at_most else ()
     found: list[tuple[int, ...]] = []
     for last in (d for d in range(1, min(n, last_at_most) + 1) if n % d == 0):
         found += [(*rest, last) for rest in factorizations(n // last, parts - 1, n)]

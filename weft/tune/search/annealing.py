@@ -10,11 +10,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from random import Random
 from typing import Final
 
-from weft.tune.search.history import Trial
-from weft.tune.search.strategy import Strategy
-from weft.tune.space import Point
+from weft.tune.search.history import History, Trial
+from weft.tune.search.strategy import Guide, Strategy
+from weft.tune.space import Point, Space
 
 CHAINS: Final = 64
 STEPS: Final = 60
@@ -33,13 +34,16 @@ class Annealing(Strategy):
     """Simulated annealing."""
 
     name = "annealing"
-    _chains: list[Point]
     _temperature: float = START_TEMPERATURE
+
+    def __init__(self, space: Space, history: History, rng: Random, guide: Guide | None = None) -> None:
+        super().__init__(space, history, rng, guide)
+        self._chains = [space.default()]
+        self._from: list[tuple[Point, Point]] = []
+        """Where each chain is, and the point that it steps to."""
 
     def proposed(self, count: int) -> list[Point]:
         """The best points that the chains meet, and some random ones."""
-        if not hasattr(self, "_chains"):
-            self._chains = [self.space.default()]
         if not self.guide.ready:
             return self._next_of_chains(count)
         few = max(1, round(RANDOM_SHARE * count)) if count > 1 else 0
@@ -61,7 +65,7 @@ class Annealing(Strategy):
     def _next_of_chains(self, count: int) -> list[Point]:
         while len(self._chains) < count:
             self._chains.extend(self.fresh(count - len(self._chains)) or [self.space.sample(self.rng)])
-        self._from: list[tuple[Point, Point]] = []
+        self._from = []
         for chain in self._chains[:count]:
             step = chain
             if self.history.tried(chain) or chain == self.space.default():

@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.tune.search.history import Trial
-from weft.tune.search.strategy import Strategy
-from weft.tune.space import Knob, Point
+from weft.tune.search.history import History, Trial
+from weft.tune.search.strategy import Guide, Strategy
+from weft.tune.space import Knob, Point, Space
 
 GREED: Final = 4.0
 """Starting points are drawn with the probability exp(-GREED * loss), where a loss of 1 is as slow as never ending."""
@@ -103,9 +104,15 @@ class QGuidedAnnealing(NeighbourAnnealing):
 
     name = "q-learning"
 
+    def __init__(self, space: Space, history: History, rng: Random, guide: Guide | None = None) -> None:
+        super().__init__(space, history, rng, guide)
+        self._taken: dict[Point, tuple[Point, int]] = {}
+        """The step that leads to each point which was proposed: where it starts, and the number of its direction."""
+        self._memory: list[_Step] = []
+        self._networks: dict[int, Network] = {}
+
     def proposed(self, count: int) -> list[Point]:
         """One step from each of ``count`` starting points; random points to begin with."""
-        self._taken: dict[Point, tuple[Point, int]] = getattr(self, "_taken", {})
         if len(self.history.trials) < WARM_UP:
             return self.fresh(count)
         found: dict[Point, None] = {}
@@ -135,15 +142,7 @@ class QGuidedAnnealing(NeighbourAnnealing):
         for _ in range(EPOCHS):
             self._train()
 
-    @property
-    def _memory(self) -> list[_Step]:
-        if not hasattr(self, "_steps"):
-            self._steps: list[_Step] = []
-            self._networks: dict[int, Network] = {}
-        return self._steps
-
     def _network(self, sketch: int) -> Network:
-        _ = self._memory
         if sketch not in self._networks:
             knobs = self.space.sketches[sketch].knobs
             self._networks[sketch] = Network(len(knobs), 2 * len(knobs), self.rng.randrange(1 << 30))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from weft.tune.search.strategy import Strategy
-from weft.tune.space import Point
+from random import Random
+
+from weft.tune.search.history import History
+from weft.tune.search.strategy import Guide, Strategy
+from weft.tune.space import Point, Space
 
 
 class RandomSearch(Strategy):
@@ -21,10 +24,12 @@ class GridSearch(Strategy):
 
     name = "grid"
 
+    def __init__(self, space: Space, history: History, rng: Random, guide: Guide | None = None) -> None:
+        super().__init__(space, history, rng, guide)
+        self._points = space.points()
+
     def proposed(self, count: int) -> list[Point]:
         """The next points without a trial."""
-        if not hasattr(self, "_points"):
-            self._points = self.space.points()
         found: list[Point] = []
         for point in self._points:
             if not self.history.tried(point):
