@@ -107,7 +107,10 @@ def test_schedules_of_other_makes_are_of_no_template() -> None:
     s = Schedule(TASK.program)
     s.split(s.get_loops("out")[0], factors=(None, 4))
     assert SPACE.point(s.trace) is None
-    assert space_of(looped(lambda cfg, s, l: cfg.define_split("k", l[2]))).point(SPACE.trace(SPACE.default())) is None
+    assert (
+        space_of(looped(lambda cfg, s, loops: cfg.define_split("k", loops[2]))).point(SPACE.trace(SPACE.default()))
+        is None
+    )
 
 
 def test_candidates_that_depend_on_decisions_are_the_nearest() -> None:
@@ -151,7 +154,9 @@ def test_define_knob_starts_with_its_default() -> None:
 
 
 def test_define_split_limits_the_innermost_loop() -> None:
-    made = space_of(looped(lambda cfg, s, l: cfg.define_split("i", l[0], 3, innermost_at_most=3, default=(2, 2, 3))))
+    made = space_of(
+        looped(lambda cfg, s, loops: cfg.define_split("i", loops[0], 3, innermost_at_most=3, default=(2, 2, 3)))
+    )
     (knob,) = made.sketches[0].knobs
     assert {v[-1] for v in knob.values} == {1, 2, 3}
     assert all(np.prod(v) == 12 for v in knob.values)
@@ -160,13 +165,13 @@ def test_define_split_limits_the_innermost_loop() -> None:
 
 def test_define_annotate_does_what_it_says() -> None:
     kinds = ("none", "unroll", "vectorize", "parallel")
-    made = space_of(looped(lambda cfg, s, l: cfg.define_annotate("a", l[:1], kinds)))
+    made = space_of(looped(lambda cfg, s, loops: cfg.define_annotate("a", loops[:1], kinds)))
     applied = [[i.name for i in made.trace(Point(0, (p,))).instructions][2:] for p in range(4)]
     assert applied == [[], ["unroll"], ["vectorize"], ["parallel"]]
 
 
 def test_define_reorder_keeps_the_loops_around() -> None:
-    made = space_of(looped(lambda cfg, s, l: cfg.define_reorder("o", (l[0], l[1]), after=(l[2],))))
+    made = space_of(looped(lambda cfg, s, loops: cfg.define_reorder("o", (loops[0], loops[1]), after=(loops[2],))))
     program = Schedule(TASK.program).replay(made.trace(Point(0, (1,))))
     assert [loop.name for loop in program.get_loops("out")] == ["j", "i", "k"]
 
@@ -186,7 +191,7 @@ def test_the_bench_takes_points_of_templates() -> None:
 
 
 def test_refused_combinations_are_schedule_errors() -> None:
-    made = space_of(looped(lambda cfg, s, l: cfg.define_annotate("a", l[2:], ("none", "parallel"))))
+    made = space_of(looped(lambda cfg, s, loops: cfg.define_annotate("a", loops[2:], ("none", "parallel"))))
     made.trace(made.default())
     with pytest.raises(ScheduleError):
         made.trace(Point(0, (1,)))
@@ -205,23 +210,23 @@ EMPTY = OPEN.replace("[n](", "(").replace("f32[n", "f32[0").replace("serial(0, n
 EMPTY = EMPTY.replace("spatial n", "spatial 0")
 
 BAD = {
-    "a name twice": (lambda c, s, l: [c.define_knob("k", (1, 2)), c.define_knob("k", (1, 2))], "'k' twice"),
-    "a name twice in other ways": (lambda c, s, l: [c.define_split("k", l[0]), c.define_factor("k", l[1], (2,))], "twic"),
-    "no values": (lambda c, s, l: c.define_knob("k", ()), "has no candidates"),
-    "equal values": (lambda c, s, l: c.define_knob("k", (1, 2, 1)), "needs different values"),
-    "another default": (lambda c, s, l: c.define_knob("k", (1, 2), default=3), "its default among them"),
-    "no factors": (lambda c, s, l: c.define_factor("k", l[0], ()), "has no candidates"),
-    "another factor": (lambda c, s, l: c.define_factor("k", l[0], (2, 4), default=8), "its default among them"),
-    "no parts": (lambda c, s, l: c.define_split("k", l[0], 0), "splits into 0 loops"),
-    "too many parts": (lambda c, s, l: c.define_split("k", l[0], 17), "splits into 17 loops"),
-    "other factors": (lambda c, s, l: c.define_split("k", l[0], default=(5, 2)), r"does not have the default \(5, 2\)"),
-    "no room": (lambda c, s, l: c.define_split("k", l[0], innermost_at_most=0), "has no candidates"),
-    "one part too large": (lambda c, s, l: c.define_split("k", l[0], 1, innermost_at_most=4), "has no candidates"),
-    "one loop": (lambda c, s, l: c.define_reorder("k", l[:1]), "orders 1 loops"),
-    "six loops": (lambda c, s, l: c.define_reorder("k", l + l), "orders 6 loops"),
-    "no kinds": (lambda c, s, l: c.define_annotate("k", l[:1], ()), "has no candidates"),
-    "equal kinds": (lambda c, s, l: c.define_annotate("k", l[:1], ("none", "none")), "repeats a kind"),
-    "unknown kind": (lambda c, s, l: c.define_annotate("k", l[:1], ("none", "vectorise")), "knows no 'vectorise'"),
+    "a name twice": (lambda c, s, loops: [c.define_knob("k", (1, 2)), c.define_knob("k", (1, 2))], "'k' twice"),
+    "a name of another knob": (lambda c, s, loops: [c.define_split("k", loops[0]), c.define_knob("k", (1,))], "twice"),
+    "no values": (lambda c, s, loops: c.define_knob("k", ()), "has no candidates"),
+    "equal values": (lambda c, s, loops: c.define_knob("k", (1, 2, 1)), "needs different values"),
+    "another default": (lambda c, s, loops: c.define_knob("k", (1, 2), default=3), "its default among them"),
+    "no factors": (lambda c, s, loops: c.define_factor("k", loops[0], ()), "has no candidates"),
+    "another factor": (lambda c, s, loops: c.define_factor("k", loops[0], (2, 4), default=8), "its default among them"),
+    "no parts": (lambda c, s, loops: c.define_split("k", loops[0], 0), "splits into 0 loops"),
+    "too many parts": (lambda c, s, loops: c.define_split("k", loops[0], 17), "splits into 17 loops"),
+    "other factors": (lambda c, s, loops: c.define_split("k", loops[0], default=(5, 2)), "not have the default"),
+    "no room": (lambda c, s, loops: c.define_split("k", loops[0], innermost_at_most=0), "has no candidates"),
+    "one part too large": (lambda c, s, loops: c.define_split("k", loops[0], 1, 4), "has no candidates"),
+    "one loop": (lambda c, s, loops: c.define_reorder("k", loops[:1]), "orders 1 loops"),
+    "six loops": (lambda c, s, loops: c.define_reorder("k", loops + loops), "orders 6 loops"),
+    "no kinds": (lambda c, s, loops: c.define_annotate("k", loops[:1], ()), "has no candidates"),
+    "equal kinds": (lambda c, s, loops: c.define_annotate("k", loops[:1], ("none", "none")), "repeats a kind"),
+    "unknown kind": (lambda c, s, loops: c.define_annotate("k", loops[:1], ("none", "vectorise")), "knows no 'vectori"),
 }  # fmt: skip
 
 
@@ -236,7 +241,7 @@ def test_knobs_that_cannot_be(name: str) -> None:
 
 @pytest.mark.parametrize(("text", "message"), [(OPEN, "extent is not known"), (EMPTY, "no candidates: 0 iterations")])
 def test_loops_that_cannot_be_factored(text: str, message: str) -> None:
-    sketch = TemplateSketch(parse(text), looped(lambda cfg, s, l: cfg.define_split("k", l[0])))
+    sketch = TemplateSketch(parse(text), looped(lambda cfg, s, loops: cfg.define_split("k", loops[0])))
     with pytest.raises(UserError, match=message) as error:
         _ = sketch.knobs
     assert error.value.code == "U032"
@@ -244,7 +249,7 @@ def test_loops_that_cannot_be_factored(text: str, message: str) -> None:
 
 
 def test_loops_of_unknown_extent_have_factors() -> None:
-    sketch = TemplateSketch(parse(OPEN), looped(lambda cfg, s, l: cfg.define_factor("k", l[0], (4, 7))))
+    sketch = TemplateSketch(parse(OPEN), looped(lambda cfg, s, loops: cfg.define_factor("k", loops[0], (4, 7))))
     x = np.arange(40, dtype=np.float32).reshape(10, 4)
     for point in Space((sketch,)).points():
         program = Schedule(parse(OPEN)).replay(sketch.trace(point.positions)).program

@@ -15,6 +15,9 @@ from weft.tune.space import Point, Space
 TRIES: Final = 20
 """So many draws for each point that is wanted: in a small space most draws have been tried already."""
 
+FEW: Final = 4
+"""A space of so many points for each one that is wanted is enumerated: draws would meet the same points again."""
+
 
 class Guide(Protocol):
     """Predicts how good points are, without measuring them."""
@@ -73,11 +76,15 @@ class Strategy:
     def tell(self, trials: Sequence[Trial]) -> None:
         """How the points ended that :meth:`ask` gave; they are in the history already."""
 
-    def fresh(self, count: int, sketch: int | None = None) -> list[Point]:
+    def fresh(self, count: int) -> list[Point]:
         """Up to ``count`` different random points without a trial."""
+        if count <= 0:
+            return []
+        if self.space.size <= FEW * count:
+            return self._rest(count)
         found: dict[Point, None] = {}
         for _ in range(TRIES * count):
-            point = self.space.sample(self.rng, sketch)
+            point = self.space.sample(self.rng)
             if not self.history.tried(point):
                 found[point] = None
             if len(found) >= count:
