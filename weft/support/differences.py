@@ -30,6 +30,8 @@ def errors(got: Array, wanted: Array) -> Array:
     infinities must be where they are expected; integers and bools must be equal."""
     if got.shape != wanted.shape or got.dtype != wanted.dtype:
         return np.full(wanted.shape or (1,), np.inf)
+    if wanted.dtype.kind == "b":  # a byte that is neither 0 nor 1 is no bool, though it is true
+        got, wanted = got.view(np.uint8), wanted.view(np.uint8)
     if wanted.dtype.kind in "biuOUS":
         return np.where(got == wanted, 0.0, np.inf)
     a, b = got.astype(np.float64), wanted.astype(np.float64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -65,15 +65,16 @@ def receive_within(pipe: IO[bytes] | None, until: float) -> bytes:
     """The next message, if it is complete at ``until`` (of ``time.monotonic``). Raises TimeoutError otherwise, EOFError
     at the end. Nothing else may read from ``pipe``, whose buffer is passed by."""
     assert pipe is not None
-    length = int.from_bytes(_exactly(pipe.fileno(), _LENGTH_BYTES, until), "little")
-    return _exactly(pipe.fileno(), length, until)
+    with selectors.DefaultSelector() as ready:
+        ready.register(pipe, selectors.EVENT_READ)
+        length = int.from_bytes(_exactly(pipe.fileno(), _LENGTH_BYTES, until, ready), "little")
+        return _exactly(pipe.fileno(), length, until, ready)
 
 
-def _exactly(number: int, count: int, until: float) -> bytes:
+def _exactly(number: int, count: int, until: float, ready: selectors.BaseSelector) -> bytes:
     made = bytearray()
     while len(made) < count:
-        ready, _, _ = select.select([number], [], [], max(0.0, until - time.monotonic()))
-        if not ready:
+        if not ready.select(max(0.0, until - time.monotonic())):
             raise TimeoutError
         part = os.read(number, min(count - len(made), 1 << 20))
         if not part:

@@ -128,9 +128,13 @@ class KernelTuner:
         built = [(p, self._trace(p)) for p in points]
         between = time.perf_counter()
         records = iter(self._runner.measure([t for _, t in built if isinstance(t, Trace)], self.best))
-        found = [next(records) if isinstance(t, Trace) else t for _, t in built]
-        measured = time.perf_counter()
-        trials = self._noted(points, found)
+        found: list[TrialRecord] = []
+        try:
+            for _, t in built:
+                found.append(next(records) if isinstance(t, Trace) else t)
+        finally:  # what was measured before an interruption is kept
+            measured = time.perf_counter()
+            trials = self._noted(points[: len(found)], found)
         self.exhausted = not points
         self.progress.measure += measured - between
         self.progress.search += between - begin + time.perf_counter() - measured
@@ -141,7 +145,7 @@ class KernelTuner:
         default schedule unless another one is certainly faster."""
         history = self.history
         again = [t.record.trace for t in history.top(CONFIRMED) if t.score > 1 and t.record.trace is not None]
-        records = self._runner.measure(again, history.baseline, keep_best=True)
+        records = list(self._runner.measure(again, history.baseline, keep_best=True))
         if self._memory is not None and records:
             run = f"{self._run} confirmed"
             self._memory.add(

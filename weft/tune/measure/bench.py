@@ -21,14 +21,17 @@ from weft.runtime import _native
 from weft.runtime.sizes import evaluate
 from weft.schedule.trace import Trace
 from weft.support.differences import difference
-from weft.support.errors import ProgramError, ScheduleError, WeftError
+from weft.support.errors import ProgramError, ScheduleError, UserError, WeftError
 from weft.support.memory import ALIGN, aligned_bytes
+from weft.tir.nodes import Buffer
 from weft.tune.measure.inputs import inputs_of, shape_of
 from weft.tune.measure.timing import Compared, Limits, Run, compared
 from weft.tune.record import Outcome, TrialRecord
 
 PATTERN: Final = 0xA5
 """Bytes of results that were not written yet, and of the memory around them that nobody may write."""
+NO_NUMBER: Final = 0xFF
+"""Bytes of floats that were not written yet: they are NaN. The other pattern is a float near zero."""
 TOLERANCE: Final = 1e-3
 NARROW_TOLERANCE: Final = 3e-2
 """The largest difference that counts as rounding, relative to the largest magnitude: of float32 and float64, and of
@@ -40,14 +43,16 @@ MAX_KEPT: Final = 4
 class Guarded:
     """Aligned memory with guards before and after it."""
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, unwritten: int = PATTERN) -> None:
+        self._unwritten = unwritten
         self._whole = aligned_bytes(nbytes + 2 * ALIGN)
         self.bytes = self._whole[ALIGN : ALIGN + nbytes]
         self.clear()
 
     def clear(self) -> None:
-        """Fill it with :data:`PATTERN`, guards included."""
+        """Fill it with the pattern of what was not written, and the guards with :data:`PATTERN`."""
         self._whole[...] = PATTERN
+        self.bytes[...] = self._unwritten
 
     @property
     def intact(self) -> bool:
@@ -74,12 +79,18 @@ class Loaded:
         self._native = _native.Code(made.code.data)
         self._entry, self._threads, self._bytes = made.code.entry, threads, made.workspace
 
-    def bound(self, case: BenchCase) -> Run:
+    def workspace(self, case: BenchCase) -> Guarded | None:
+        """Memory of the size that the kernel needs for a case, if it needs any."""
+        if self._bytes == (0,):
+            return None
+        return Guarded(evaluate(self._bytes, {f"s{i}": n for i, n in enumerate(case.sizes)}) or 0, NO_NUMBER)
+
+    def bound(self, case: BenchCase, workspace: Guarded | None = None) -> Run:
         """The kernel on a case, as a function of the number of runs. Raises ProgramError if a run fails."""
-        nbytes = evaluate(self._bytes, {f"s{i}": n for i, n in enumerate(case.sizes)}) or 0
+        workspace = workspace or self.workspace(case)
         buffers: list[Any] = [*case.inputs, *(r.bytes for r in case.results)]
-        if self._bytes != (0,):
-            buffers.append(aligned_bytes(nbytes))
+        if workspace is not None:
+            buffers.append(workspace.bytes)
 
         def run(count: int) -> list[float]:
             status, times = self._native.call(self._entry, buffers, list(case.sizes), self._threads, count)
@@ -94,7 +105,8 @@ class Bench:
     """``task`` with the schedules that are tried for it, with ``threads`` threads.
 
     ``sizes`` are assignments of the program's open sizes, in their order; every candidate is measured on all of them,
-    and its time is the sum. Without them, open programs are measured with every size 64.
+    and its time is the sum. Without them, open programs are measured with every size 64. Raises UserError U040 for
+    other sizes than those, and what building the default schedule raises.
     """
 
     def __init__(
@@ -103,7 +115,15 @@ class Bench:
         self.task, self.threads, self.limits = task, threads, limits or Limits()
         self._kept: dict[str, Loaded] = {}
         default = self._built(None)
-        given = [tuple(s) for s in sizes] or [(64,) * len(task.program.sizes)]
+        names = [v.name for v in task.program.sizes]
+        given = [tuple(s) for s in sizes] or [(64,) * len(names)]
+        for s in given:
+            if len(s) != len(names) or min(s, default=0) < 0:
+                raise UserError(
+                    f"{s} are no sizes for kernel '{task.program.name}'",
+                    code="U040",
+                    hint=f"its open sizes are: {', '.join(names) or 'none'}",
+                )
         self.cases = [self._case(default, s) for s in given]
 
     def _case(self, default: Loaded, sizes: tuple[int, ...]) -> BenchCase:
@@ -114,7 +134,7 @@ class Bench:
         shapes = [shape_of(b, values) for b in outputs]
         for positive in (False, True):
             inputs = [_aligned(a) for a in inputs_of(program, values, positive=positive)]
-            results = [Guarded(math.prod(s) * b.dtype.nbytes) for s, b in zip(shapes, outputs, strict=True)]
+            results = [_result(s, b) for s, b in zip(shapes, outputs, strict=True)]
             case = BenchCase(sizes, inputs, results, shapes, [])
             default.bound(case)(1)
             found = self._results(case)
@@ -132,7 +152,8 @@ class Bench:
     def _built(self, trace: Trace | None) -> Loaded:
         key = "" if trace is None else trace.to_json()
         if key not in self._kept:
-            task = self.task if trace is None else self.task.with_trace(trace, self.task.maker.intrinsics)
+            known = {i.name: i for i in (*self.task.maker.intrinsics, *self.task.intrinsics)}
+            task = self.task if trace is None else self.task.with_trace(trace, known.values())
             while len(self._kept) >= MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
             self._kept[key] = Loaded(machine_code(task), self.threads)
@@ -169,9 +190,12 @@ class Bench:
         for case in self.cases:
             for r in case.results:
                 r.clear()
-            loaded.bound(case)(1)
+            workspace = loaded.workspace(case)
+            loaded.bound(case, workspace)(1)
             if not all(r.intact for r in case.results):
                 return "it writes outside of its results"
+            if workspace is not None and not workspace.intact:
+                return "it writes outside of its workspace"
             for got, wanted in zip(self._results(case), case.wanted, strict=True):
                 error = difference([got], [wanted])
                 wide = wanted.dtype.itemsize >= 4
@@ -182,7 +206,7 @@ class Bench:
     def _timed(
         self, loaded: Loaded, trace: Trace | None, best: Trace | None, best_seconds: float | None
     ) -> TrialRecord:
-        beside = None if best_seconds is None else self._built(best)
+        beside = None if best_seconds is None else self._beside(best)
         share = None if best_seconds is None else best_seconds / len(self.cases)
         found: list[Compared] = []
         for case in self.cases:
@@ -196,6 +220,17 @@ class Bench:
         relative = statistics.geometric_mean(ratios) if ratios else None
         samples = found[0].samples if len(found) == 1 else tuple(f.seconds for f in found)
         return TrialRecord(trace, Outcome.OK, seconds, samples, relative, self.threads)
+
+    def _beside(self, best: Trace | None) -> Loaded | None:
+        """The best schedule; None where it cannot be built any more, as it comes from another version of Weft."""
+        try:
+            return self._built(best)
+        except (WeftError, ValueError, MemoryError):
+            return None
+
+
+def _result(shape: Sequence[int], buffer: Buffer) -> Guarded:
+    return Guarded(math.prod(shape) * buffer.dtype.nbytes, NO_NUMBER if buffer.dtype.is_float else PATTERN)
 
 
 def _aligned(array: NDArray[Any]) -> NDArray[np.uint8]:

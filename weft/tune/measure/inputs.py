@@ -55,7 +55,8 @@ def index_limits(program: Program, sizes: Mapping[Var, int]) -> dict[Source, int
     """For each parameter whose elements are used as indices: the least extent that they index; 1 where an index is
     computed from them, so that only 0 is safe."""
     found: dict[Source, int] = {}
-    for statement in walk(program.body):
+    statements = list(walk(program.body))
+    for statement in statements:
         accesses = [(e.source, e.indices) for e in post_order(*expressions(statement)) if isinstance(e, Load)]
         if isinstance(statement, Store):
             accesses.append((statement.buffer, statement.indices))
@@ -63,6 +64,13 @@ def index_limits(program: Program, sizes: Mapping[Var, int]) -> dict[Source, int
             extents = shape_of(source, sizes) if isinstance(source, Buffer) else ()
             for index, extent in zip(indices, extents, strict=False):
                 _note(index, extent, found)
+    stores = [s for s in statements if isinstance(s, Store)]
+    before = None
+    while before != found:  # what is stored where indices are read from is an index, too
+        before = dict(found)
+        for s in stores:
+            if s.buffer in found:
+                _note(s.value, found[s.buffer], found)
     return found
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Protocol, Self
+from typing import IO, Any, Final, Protocol, Self
 
 from weft.kernels.task import KernelTask
 from weft.schedule.trace import Trace
@@ -24,6 +25,18 @@ START_SECONDS: Final = 60.0
 """Time limit for a worker to start."""
 MOST_STARTS: Final = 3
 """A worker that fails so often in a row without measuring anything is not started again."""
+
+
+END_SECONDS: Final = 1.0
+"""Time for a worker to end that answers no more, before it is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """Why a worker gave no answer."""
+
+    outcome: Outcome
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +59,9 @@ class Runner(Protocol):
     def resume(self, workload: Workload) -> None:
         """Go on with a kernel that was opened before."""
 
-    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> list[TrialRecord]:
-        """One record for each schedule, measured beside the best of ``best`` and those before; beside ``best`` alone
-        if ``keep_best``."""
+    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> Iterable[TrialRecord]:
+        """One record for each schedule, in their order and as they come, measured beside the best of ``best`` and those
+        before; beside ``best`` alone if ``keep_best``."""
 
     def close(self) -> None:
         """End what the runner has started."""
@@ -63,7 +76,7 @@ class LocalRunner:
     def __init__(self, limits: Limits | None = None, pinned: bool = True) -> None:
         self.limits, self._pinned = limits or Limits(), pinned
         self._process: subprocess.Popen[bytes] | None = None
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # close() closes it
+        self._log: IO[bytes] | None = None
         self._workload: Workload | None = None
         self._opened = False
         self.starts = 0
@@ -87,7 +100,11 @@ class LocalRunner:
         answer = self._open(baseline=True)
         if answer is None or "error" in answer:
             what = "it ended its process, or took too long" if answer is None else str(answer["error"])
-            raise UserError(f"kernel '{workload.task.program.name}' cannot be measured: {what}", code="U040")
+            raise UserError(
+                f"kernel '{workload.task.program.name}' cannot be measured: {what}",
+                code="U040",
+                hint="a kernel is tuned whose default schedule can be built and run here",
+            )
         return decoded(answer, None)
 
     def resume(self, workload: Workload) -> None:
@@ -95,15 +112,13 @@ class LocalRunner:
         if workload is not self._workload:
             self._workload, self._opened = workload, False
 
-    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> list[TrialRecord]:
-        """Measure schedules one after another."""
-        found = []
+    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> Iterator[TrialRecord]:
+        """Measure schedules one after another: each when its record is asked for."""
         for trace in traces:
             record = self._measured(trace, best)
-            found.append(record)
+            yield record
             if not keep_best and record.ok and record.relative is not None and record.relative < 1.0:
                 best = record
-        return found
 
     def close(self) -> None:
         """End the worker; a later :meth:`measure` starts another."""
@@ -114,11 +129,16 @@ class LocalRunner:
                 if pipe is not None:
                     _closed(pipe)
             self._process = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
         self._opened = False
 
     def _measured(self, trace: Trace, best: TrialRecord) -> TrialRecord:
         assert self._workload is not None, "open comes before measure"
         threads = self._workload.threads
+        if self._process is not None and self._process.poll() is not None:  # it was killed since the last trial
+            self.close()
         if not self._opened:
             answer = self._open(baseline=False)
             if answer is None or "error" in answer:
@@ -126,9 +146,12 @@ class LocalRunner:
         text = None if best.trace is None else best.trace.to_json()
         header = {"do": "trial", "best": text, "best_seconds": best.seconds}
         measured = self._asked(header, trace.to_json().encode(), self.limits.build + self.limits.run)
-        if isinstance(measured, Outcome):
-            return TrialRecord(trace, measured, threads=threads, message=self._last_words())
-        return decoded(measured, trace)
+        if isinstance(measured, _Ended):
+            return TrialRecord(trace, measured.outcome, threads=threads, message=measured.message)
+        record = decoded(measured, trace)
+        if record.outcome is Outcome.WRONG:  # it may have written anywhere in its process
+            self.close()
+        return record
 
     def _open(self, baseline: bool) -> dict[str, Any] | None:
         """Start a worker if there is none, and have it open the kernel; None if it ended or took too long."""
@@ -147,38 +170,52 @@ class LocalRunner:
             }
             text = replace(workload.task, trace=None).to_text().encode()
             answer = self._asked(header, text, START_SECONDS + self.limits.build + self.limits.run)
-            if not isinstance(answer, Outcome):
+            if not isinstance(answer, _Ended):
                 self._opened = "error" not in answer
                 return answer
+            if answer.outcome is Outcome.TIMEOUT:
+                break
         return None
 
     def _cores(self, threads: int) -> list[int]:
         return sorted(affinity())[-threads:] if self._pinned and hasattr(os, "sched_setaffinity") else []
 
     def _start(self) -> bool:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # close() closes it
         self._process = start_python("weft.tune.measure.worker", stderr=self._log)
         self.starts += self._process is not None
         return self._process is not None
 
-    def _asked(self, header: dict[str, Any], data: bytes, seconds: float) -> dict[str, Any] | Outcome:
+    def _asked(self, header: dict[str, Any], data: bytes, seconds: float) -> dict[str, Any] | _Ended:
         """The worker's answer; what happened, and no worker any more, if it ended or gives none in time."""
-        assert self._process is not None
+        assert self._process is not None and self._log is not None
+        start = os.fstat(self._log.fileno()).st_size
         try:
             send(self._process.stdin, pack(header, data))
             return unpack(receive_within(self._process.stdout, time.monotonic() + seconds))[0]
         except TimeoutError:
             self.close()
-            return Outcome.TIMEOUT
+            return _Ended(Outcome.TIMEOUT, f"no answer within {seconds:g} s")
         except (EOFError, OSError, ValueError):
+            message = self._last_words(start)
             self.close()
-            return Outcome.CRASHED
+            return _Ended(Outcome.CRASHED, message)
+        except BaseException:  # interrupted: its answer would be taken for that to the next question
+            self.close()
+            raise
 
-    def _last_words(self) -> str:
-        """The last line that the worker wrote to its standard error stream."""
-        self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, self._log.tell() - 1000))
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+    def _last_words(self, start: int) -> str:
+        """How the worker ended, and the last line that it wrote to its standard error stream since ``start``."""
+        assert self._process is not None and self._log is not None
+        try:
+            status = self._process.wait(END_SECONDS)
+            how = f"ended with status {status}" if status >= 0 else f"ended by {signal.Signals(-status).name}"
+        except subprocess.TimeoutExpired:
+            how = "does not answer any more"
+        file = self._log.fileno()
+        written = os.pread(file, 1000, max(start, os.fstat(file).st_size - 1000))
+        lines = written.decode(errors="replace").strip().splitlines()
+        return f"the measuring process {how}{': ' + lines[-1] if lines else ''}"
 
 
 def _closed(pipe: Any) -> None:

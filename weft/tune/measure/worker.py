@@ -48,8 +48,10 @@ def _opened(asked: dict[str, Any], text: bytes) -> tuple[Bench | None, dict[str,
         task = KernelTask.from_text(text.decode())
         bench = Bench(task, asked["threads"], asked["sizes"], Limits(**asked["limits"]))
         return bench, encoded(bench.baseline()) if asked["baseline"] else {}
-    except (WeftError, MemoryError) as error:
-        return None, {"error": str(error)}
+    except WeftError as error:
+        return None, {"error": error.message}
+    except MemoryError as error:
+        return None, {"error": str(error) or "there is not enough memory"}
 
 
 def _tried(bench: Bench | None, asked: dict[str, Any], text: bytes) -> dict[str, Any]:
