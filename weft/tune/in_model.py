@@ -75,7 +75,7 @@ def checked_in_model(
         name = symbols[identity]
         old, new = was.get(name, 0.0), now.get(name, 0.0)
         gained[identity] = old - new
-        if new > NO_WORSE * old:
+        if not old or new > NO_WORSE * old:
             verdicts.refused[identity] = f"{new / old:.2f} times as slow in the model" if old else "not in the model"
             del verdicts.accepted[identity]
     while True:
