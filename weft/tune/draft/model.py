@@ -22,6 +22,7 @@ from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
 from weft.tune.draft.estimate import DraftMachine, Order, estimate
 from weft.tune.draft.nests import Nest, Nests, Structure, nests_of
+from weft.tune.draft.powers import Powers, powers_of, rounded_up
 from weft.tune.encoding import ZERO_COUNTS_AS
 from weft.tune.space import Knob, Point, Space
 
@@ -36,23 +37,26 @@ FIRST_PROBES: Final = 60
 """Probes of a kernel before its first trial, apart from those of the first structure of each sketch."""
 FEW_PROBES: Final = 3
 """Probes of a structure after the first one of a sketch: what has the same name mostly follows the same rule there."""
+MAX_DECISIVE: Final = 24
+"""Orders of a knob up to which each may have a structure of its own."""
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """Numbers of a structure as ``base`` times powers of the decisions relative to those of ``origin``. ``moved``: for
-    each knob that orders loops, and each nest, the places of these loops in their default order."""
+    """Numbers of a structure as ``base`` times powers of the decisions; those that are ``whole`` are rounded up, as
+    extents are. ``moved``: for each knob that orders loops, and each nest, the places of these loops in their default
+    order."""
 
     structure: Structure
     base: Array
-    origin: Array
     powers: Array
+    whole: NDArray[np.bool_]
     moved: dict[int, list[tuple[int, ...]]]
 
     def numbers(self, decisions: Array) -> Array:
-        """For rows of decisions (logarithms), rows of numbers: rounded up as extents are."""
-        found = self.base[None] * np.exp((decisions - self.origin[None]) @ self.powers)
-        return np.where(self.base[None] > 0, np.maximum(np.ceil(found - 1e-6), 0.0), 0.0)
+        """For rows of decisions (logarithms), rows of numbers."""
+        found = self.base[None] * np.exp(decisions @ self.powers)
+        return np.where(self.whole[None], rounded_up(found), found)
 
 
 class DraftModel:
@@ -72,12 +76,12 @@ class DraftModel:
         self.space, self.program, self.machine = space, program, machine
         self._rng = Random(seed)
         self._scheduled = scheduled or self._replayed
-        self._powers: dict[int, dict[str, Array]] = {}
-        self._named: dict[int, dict[int, dict[str, tuple[str, ...]]]] = {}
         self._fits: dict[tuple[Any, ...], _Fit | None] = {}
         self._logs: dict[int, list[list[Array] | None]] = {}
-        self.probes = 0
-        """Programs that were scheduled so far."""
+        self._decisive: dict[int, frozenset[int]] = {}
+        self._powers: dict[int, dict[str, Powers]] = {}
+        self._named: dict[int, dict[int, dict[str, tuple[str, ...]]]] = {}
+        self._probes: dict[Point, Nests | None] = {}
         self.most_probes = FIRST_PROBES
         """Limit on :attr:`probes`: points of structures beyond it count as refused until it is raised. A probe takes
         as long as a tenth of a trial, and there may be thousands of structures."""
@@ -97,6 +101,11 @@ class DraftModel:
                 found[members] = estimate(fit.structure, numbers, self.machine, self._orders(fit, own))
         return found
 
+    @property
+    def probes(self) -> int:
+        """Programs that were scheduled so far."""
+        return len(self._probes)
+
     def _replayed(self, point: Point) -> Program:
         return Schedule(self.program).replay(self.space.trace(point)).program
 
@@ -109,10 +118,25 @@ class DraftModel:
         return self._logs[sketch]
 
     def _class(self, point: Point) -> tuple[Any, ...]:
-        """What the structure depends on: the decisions that are neither numbers nor orders of loops."""
+        """What the structure depends on: the decisions that are neither numbers nor orders that only move loops."""
         knobs, tables = self.space.sketches[point.sketch].knobs, self._tables(point.sketch)
         rows = zip(point.positions, knobs, tables, strict=True)
-        return point.sketch, tuple(None if t is not None or _is_order(k) else p for p, k, t in rows)
+        others = tuple(None if t is not None or _is_order(k) else p for p, k, t in rows)
+        decisive = self._decisive_orders(point.sketch)
+        pairs = enumerate(zip(point.positions, others, strict=True))
+        return point.sketch, tuple(p if i in decisive else other for i, (p, other) in pairs)
+
+    def _decisive_orders(self, sketch: int) -> frozenset[int]:
+        """The knobs whose orders make other structures, because their loops are fused or of different kinds, where all
+        other decisions are the default ones."""
+        if sketch not in self._decisive:
+            knobs = self.space.sketches[sketch].knobs
+            orders = [i for i, k in enumerate(knobs) if _is_order(k) and len(k.values) <= MAX_DECISIVE]
+            point = self.space.default(sketch)
+            shown = self._nests(point) if orders else None
+            found = [i for i in orders if shown and not _only_moves(shown, self._reversed(point, i))]
+            self._decisive[sketch] = frozenset(found)
+        return self._decisive[sketch]
 
     def _decisions(self, sketch: int, points: Sequence[Point]) -> Array:
         """A row of logarithms for each point."""
@@ -171,40 +195,42 @@ class DraftModel:
         if not found:
             return None
         at, shown = max(found, key=lambda f: len(f[1].labels))
-        solved = _solved(self._decisions(key[0], [p for p, _ in found]), [n for _, n in found])
-        solved = {**solved, **(known or {})}
-        self._powers.setdefault(key[0], solved)
-        nothing = np.zeros(self._width(key[0]))
-        powers = np.array([solved.get(label, nothing) for label in shown.labels]).T
-        return _Fit(shown.structure, shown.numbers, self._decisions(key[0], [at])[0], powers, self._moved(at, shown))
+        rows = self._decisions(key[0], [p for p, _ in found])
+        found_powers = powers_of(rows, [n for _, n in found], known or {})
+        self._powers.setdefault(key[0], found_powers)
+        powers = np.array([found_powers[label].powers for label in shown.labels]).reshape(len(shown.labels), -1).T
+        base = np.array([found_powers[label].base for label in shown.labels])
+        whole = np.array([found_powers[label].whole for label in shown.labels], bool)
+        return _Fit(shown.structure, base, powers, whole, self._moved(key, at, shown))
 
     def _nests(self, point: Point) -> Nests | None:
-        self.probes += 1
-        try:
-            return nests_of(self._scheduled(point))
-        except ScheduleError:
-            return None
+        if point not in self._probes:
+            try:
+                self._probes[point] = nests_of(self._scheduled(point))
+            except ScheduleError:
+                self._probes[point] = None
+        return self._probes[point]
 
-    def _moved(self, point: Point, shown: Nests) -> dict[int, list[tuple[int, ...]]]:
-        """For each knob that orders loops the places of these loops in each nest."""
-        if point.sketch not in self._named:
-            self._named[point.sketch] = self._named_loops(point, shown)
-        return {
-            at: [_places(nest, names.get(nest.block, ())) for nest in shown.structure]
-            for at, names in self._named[point.sketch].items()
-        }
+    def _reversed(self, point: Point, knob: int) -> Nests | None:
+        """The nests of a point with the opposite order of the loops that a knob orders, if there are any."""
+        values = self.space.knobs(point)[knob].values
+        opposite = tuple(reversed(values[point.positions[knob]]))
+        return self._nests(point.changed(knob, values.index(opposite))) if opposite in values else None
 
-    def _named_loops(self, point: Point, shown: Nests) -> dict[int, dict[str, tuple[str, ...]]]:
-        """Which loops each order moves, by block, from a probe with the opposite order."""
-        found: dict[int, dict[str, tuple[str, ...]]] = {}
+    def _moved(self, key: tuple[Any, ...], point: Point, shown: Nests) -> dict[int, list[tuple[int, ...]]]:
+        """For each knob that orders loops, and does not make another structure, the places of its loops in each
+        nest."""
+        named = self._named.setdefault(key[0], {})
+        found: dict[int, list[tuple[int, ...]]] = {}
         for at, knob in enumerate(self.space.knobs(point)):
-            if not _is_order(knob):
+            if not _is_order(knob) or key[1][at] is not None:
                 continue
-            opposite = tuple(reversed(knob.values[point.positions[at]]))
-            probe = self._nests(point.changed(at, knob.values.index(opposite))) if opposite in knob.values else None
-            if probe is not None and len(probe.structure) == len(shown.structure):
-                pairs = zip(shown.structure, probe.structure, strict=True)
-                found[at] = {a.block: _moved_loops(a, b) for a, b in pairs}
+            if at not in named:
+                probe = self._reversed(point, at)
+                same = probe is not None and len(probe.structure) == len(shown.structure)
+                pairs = zip(shown.structure, probe.structure, strict=True) if probe is not None and same else ()
+                named[at] = {a.block: _moved_loops(a, b) for a, b in pairs}
+            found[at] = [_places(nest, named[at].get(nest.block, ())) for nest in shown.structure]
         return found
 
     def _probed(self, key: tuple[Any, ...], point: Point, count: int) -> list[Point]:
@@ -213,7 +239,7 @@ class DraftModel:
 
         def point_of(choose: Callable[[int, Knob], int]) -> Point:
             fixed = enumerate(zip(knobs, key[1], strict=True))
-            chosen = (k.default if _is_order(k) else choose(i, k) if f is None else f for i, (k, f) in fixed)
+            chosen = (f if f is not None else k.default if _is_order(k) else choose(i, k) for i, (k, f) in fixed)
             return Point(sketch, tuple(chosen))
 
         found = {point_of(lambda i, k: k.default): None, point_of(lambda i, k: point.positions[i]): None}
@@ -251,17 +277,15 @@ def _in_middle(at: int, before: Sequence[str], after: Sequence[str]) -> bool:
     )
 
 
-def _solved(rows: Array, found: Sequence[Nests]) -> dict[str, Array]:
-    """For each label the powers of the decisions that explain its numbers best, in the probes that have it."""
-    places = [{label: i for i, label in enumerate(n.labels)} for n in found]
-    made = {}
-    for label in dict.fromkeys(label for n in found for label in n.labels):
-        at = [i for i, p in enumerate(places) if label in p]
-        numbers = np.array([found[i].numbers[places[i][label]] for i in at])
-        if rows.shape[1] and len(at) > 1 and (numbers > 0).all() and (numbers != numbers[0]).any():
-            x, y = rows[at] - rows[at].mean(axis=0), np.log(numbers)
-            made[label] = np.linalg.lstsq(x, y - y.mean(), rcond=None)[0]
-    return made
+def _only_moves(a: Nests, b: Nests | None) -> bool:
+    """Whether two programs differ only in the places of loops, and places have loops of the same kind in both."""
+    if b is None or len(a.structure) != len(b.structure):
+        return b is None
+    return all(
+        [x.kind for x in m.loops] == [y.kind for y in n.loops]
+        and sorted(x.name for x in m.loops) == sorted(y.name for y in n.loops)
+        for m, n in zip(a.structure, b.structure, strict=True)
+    )
 
 
 def _is_order(knob: Knob) -> bool:
@@ -277,5 +301,5 @@ def _logarithms(knob: Knob) -> list[Array] | None:
     if isinstance(first, tuple) and all(isinstance(v, tuple) and all(n > 0 for n in v) for v in knob.values):
         products = {int(np.prod(v)) for v in knob.values}
         if len(products) == 1 and not _is_order(knob):
-            return [np.log(np.array(v, np.float64)) for v in knob.values]
+            return [np.log(np.array(v[1:], np.float64)) for v in knob.values]  # the outermost one follows
     return None

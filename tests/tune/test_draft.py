@@ -1,0 +1,272 @@
+"""The draft model: estimates of many points from a few scheduled programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tuned_kernels import product
+
+from weft.graph.text import parse as parse_graph
+from weft.ops.catalogue import OPERATORS
+from weft.schedule.schedule import Schedule
+from weft.support.errors import ScheduleError
+from weft.target import Target
+from weft.tir.nodes import Program
+from weft.tune.draft.estimate import DraftMachine, estimate
+from weft.tune.draft.model import DraftModel
+from weft.tune.draft.nests import nests_of
+from weft.tune.search.guides import DraftGuide
+from weft.tune.sketches import space_of
+from weft.tune.space import Point, Space
+from weft.tune.template import Function, Knobs, TemplateSketch
+from weft.tune.workloads import kernels_of_model
+
+MACHINE = DraftMachine.of(Target("zen4"), 4)
+ALONE = DraftMachine.of(Target("zen4"), 1)
+PRODUCT = product(64, 96, 128).program
+
+
+def tiles(cfg: Knobs, s: Schedule) -> None:
+    """Tiles whose inner loops have an order."""
+    i, j, k = s.get_loops("out")
+    i0, i1 = cfg.define_split("i", i)
+    j0, j1 = cfg.define_split("j", j)
+    k0, k1 = cfg.define_split("k", k)
+    cfg.define_reorder("order", (i1, k1, j1), before=(i0, j0, k0))
+
+
+def kinds(cfg: Knobs, s: Schedule) -> None:
+    """Tiles whose outer loops have an order, and one of which may be parallel: its kind moves with it."""
+    i, j, k = s.get_loops("out")
+    i0, i1 = cfg.define_split("i", i)
+    j0, j1 = cfg.define_split("j", j)
+    cfg.define_reorder("order", (i0, j0), after=(i1, j1, k))
+    cfg.define_annotate("inner", (i1,), ("none", "unroll"))
+    cfg.define_annotate("outer", (i0,), ("none", "parallel"))
+
+
+def fused(cfg: Knobs, s: Schedule) -> None:
+    """Loops that are fused in an order."""
+    i, j, k = s.get_loops("out")
+    i0, i1 = cfg.define_split("i", i)
+    j0, j1 = cfg.define_split("j", j)
+    a, b = cfg.define_reorder("order", (i0, j0), after=(i1, j1, k))
+    s.parallel(s.fuse(a, b))
+
+
+def of_template(function: Function, program: Program = PRODUCT) -> Space:
+    return Space((TemplateSketch(program, function),))
+
+
+def scheduled(space: Space, program: Program, points: Sequence[Point], machine: DraftMachine = MACHINE) -> list[float]:
+    """The estimates of points whose programs are really made."""
+    found = []
+    for point in points:
+        try:
+            nests = nests_of(Schedule(program).replay(space.trace(point)).program)
+        except ScheduleError:
+            found.append(math.inf)
+            continue
+        found.append(float(estimate(nests.structure, nests.numbers[None], machine)[0]))
+    return found
+
+
+def share_of_equals(space: Space, program: Program, count: int = 40) -> float:
+    rng = Random(3)
+    points = [space.sample(rng) for _ in range(count)]
+    got = DraftModel(space, program, MACHINE).seconds(points)
+    return float(np.isclose(got, scheduled(space, program, points), rtol=1e-6).mean())
+
+
+def kernel(text: str) -> tuple[Space, Program]:
+    module = parse_graph(f"def @main({text}\n}}\n", OPERATORS)
+    tasks = [k.workload.task for k in kernels_of_model(module, Target("zen4"))]
+    spaces = [space_of(t) for t in tasks]
+    largest = max(range(len(tasks)), key=lambda i: spaces[i].size)
+    return spaces[largest], tasks[largest].program
+
+
+@pytest.mark.parametrize("function", [tiles, kinds, fused])
+def test_tiles_that_divide_are_estimated_as_if_they_were_scheduled(function: Function) -> None:
+    assert share_of_equals(of_template(function), PRODUCT) == 1.0
+
+
+CONV = "%x: f32[1, 8, 14, 14], %w: f32[8, 8, 3, 3]) -> f32[1, 8, 14, 14] {\n  %0 = conv(%x, %w)\n  return %0"
+CONV = CONV.replace("%w)\n", "%w, pads=(1, 1, 1, 1))\n")
+SOFTMAX = "%x: f32[64, 100]) -> f32[64, 100] {\n  %0 = softmax(%x)\n  return %0"
+
+
+@pytest.mark.parametrize(("text", "share"), [(CONV, 0.7), (SOFTMAX, 0.9)], ids=["conv", "softmax"])
+def test_most_schedules_of_the_default_rules_are_estimated_as_if_made(text: str, share: float) -> None:
+    assert share_of_equals(*kernel(text), count=24) >= share
+
+
+def test_products_of_the_default_rules_are_ordered_about_right() -> None:
+    """Tiles there need not divide, so that extents of fused loops are rounded twice."""
+    task = product(64, 96, 128)
+    space, rng = space_of(task), Random(0)
+    points = [space.sample(rng) for _ in range(60)]
+    real = np.array(scheduled(space, task.program, points))
+    got = DraftModel(space, task.program, MACHINE).seconds(points)
+    known = np.isfinite(real)
+    assert known.sum() > 40
+    assert correlation(got[known], real[known]) > 0.7
+
+
+def correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    return float(np.corrcoef(np.argsort(np.argsort(a)), np.argsort(np.argsort(b)))[0, 1])
+
+
+def test_extents_that_do_not_divide_are_rounded_up() -> None:
+    def parts(cfg: Knobs, s: Schedule) -> None:
+        cfg.define_factor("i", s.get_loops("out")[0], (1, 3, 5, 7, 16, 20, 64))
+
+    assert share_of_equals(of_template(parts), PRODUCT, 7) == 1.0
+
+
+def test_few_programs_are_scheduled_for_many_points() -> None:
+    rng = Random(0)
+    for space, program, most in (
+        (of_template(tiles), PRODUCT, 20),
+        (of_template(kinds), PRODUCT, 100),
+        (space_of(product(64, 96, 128)), PRODUCT, 50),
+    ):
+        model = DraftModel(space, program, MACHINE)
+        points = [space.sample(rng) for _ in range(10_000)]
+        first = model.seconds(points)
+        assert first.shape == (10_000,)
+        assert 0 < model.probes < most
+        before = model.probes
+        assert (model.seconds(points[:50]) == first[:50]).all()
+        assert model.probes == before
+
+
+def test_estimates_do_not_depend_on_what_is_asked_together() -> None:
+    space, rng = of_template(kinds), Random(0)
+    points = [space.sample(rng) for _ in range(12)]
+    together = DraftModel(space, PRODUCT, MACHINE).seconds(points)
+    model = DraftModel(space, PRODUCT, MACHINE)
+    assert np.allclose([model.seconds([p])[0] for p in reversed(points)][::-1], together)
+    assert model.seconds([]).shape == (0,)
+
+
+def test_structures_that_are_refused_take_for_ever() -> None:
+    def half(cfg: Knobs, s: Schedule) -> None:
+        i, _, k = s.get_loops("out")
+        cfg.define_split("i", i)
+        cfg.define_annotate("sum", (k,), ("none", "parallel"))  # a sum cannot be parallel
+
+    space = of_template(half)
+    model = DraftModel(space, PRODUCT, MACHINE)
+    points = list(space.points())
+    assert np.isinf(model.seconds(points)).tolist() == [p.positions[1] == 1 for p in points]
+    scores = DraftGuide(model).score(points)
+    assert np.isfinite(scores).all()
+    assert max(scores[1::2]) < min(scores[::2])
+
+
+def test_a_space_of_one_point() -> None:
+    space = of_template(lambda cfg, s: None)
+    model = DraftModel(space, PRODUCT, MACHINE)
+    assert model.seconds([space.default()] * 2).tolist() == scheduled(space, PRODUCT, [space.default()] * 2)
+    assert model.probes == 1
+
+
+def test_another_function_may_schedule_the_points() -> None:
+    asked: list[Point] = []
+
+    def made(point: Point) -> Program:
+        asked.append(point)
+        raise ScheduleError("refused", code="S004")
+
+    space = of_template(tiles)
+    model = DraftModel(space, PRODUCT, MACHINE, scheduled=made)
+    assert np.isinf(model.seconds([space.default()])).all()
+    assert len(asked) == len(set(asked)) == model.probes
+
+
+# -- which of two schedules is better -------------------------------------------------------------------------------
+
+
+def seconds(make: Callable[[Schedule], object], n: int = 64, machine: DraftMachine = ALONE) -> float:
+    s = Schedule(product(n, n, n).program)
+    make(s)
+    nests = nests_of(s.program)
+    return float(estimate(nests.structure, nests.numbers[None], machine)[0])
+
+
+def vectors(s: Schedule) -> None:
+    i, j, k = s.get_loops("out")
+    j0, j1 = s.split(j, factors=(None, 16))
+    s.reorder(i, j0, k, j1)
+    s.decompose_reduction("out", loop=k)
+    s.vectorize(j1)
+
+
+def register_tile(s: Schedule, rows: int = 4, columns: int = 2) -> None:
+    i, j, k = s.get_loops("out")
+    i0, i1 = s.split(i, factors=(None, rows))
+    j0, j1, j2 = s.split(j, factors=(None, columns, 16))
+    s.reorder(i0, j0, k, i1, j1, j2)
+    s.decompose_reduction("out", loop=k)
+    for loop in (i1, j1):
+        s.unroll(loop)
+    s.vectorize(j2)
+
+
+def strided(s: Schedule) -> None:
+    i, j, k = s.get_loops("out")
+    i0, i1 = s.split(i, factors=(None, 16))
+    s.reorder(i0, j, k, i1)
+    s.decompose_reduction("out", loop=k)
+    s.vectorize(i1)
+
+
+def blocked(s: Schedule) -> None:
+    i, j, k = s.get_loops("out")
+    i0, i1 = s.split(i, factors=(None, 64))
+    j0, j1, j2 = s.split(j, factors=(None, 4, 16))
+    k0, k1 = s.split(k, factors=(None, 64))
+    s.reorder(i0, j0, k0, i1, k1, j1, j2)
+    s.vectorize(j2)
+
+
+def unblocked(s: Schedule) -> None:
+    i, j, k = s.get_loops("out")
+    j0, j1, j2 = s.split(j, factors=(None, 4, 16))
+    s.reorder(j0, i, k, j1, j2)
+    s.vectorize(j2)
+
+
+def test_vectors_are_better_than_scalars() -> None:
+    assert seconds(vectors) < 0.5 * seconds(lambda s: None)
+
+
+def test_a_register_tile_is_better_than_none() -> None:
+    assert seconds(register_tile) < 0.7 * seconds(vectors)
+
+
+def test_tiles_that_spill_are_worse() -> None:
+    assert seconds(lambda s: register_tile(s, 64, 4)) > seconds(lambda s: register_tile(s, 8, 2))
+
+
+def test_contiguous_vectors_are_better_than_strided_ones() -> None:
+    assert seconds(vectors) < 0.7 * seconds(strided)
+
+
+def test_blocks_are_better_where_the_matrices_are_large() -> None:
+    assert seconds(blocked, 4096) < 0.9 * seconds(unblocked, 4096)
+
+
+def test_threads_share_the_work() -> None:
+    def parallel(s: Schedule) -> None:
+        s.parallel(s.get_loops("out")[0])
+
+    four, three = seconds(parallel, 512, MACHINE), seconds(parallel, 512, DraftMachine.of(Target("zen4"), 3))
+    assert four < three < 0.5 * seconds(lambda s: None, 512, MACHINE)
+    assert seconds(parallel, 4, MACHINE) > seconds(lambda s: None, 4, MACHINE)  # threads cost more than that
