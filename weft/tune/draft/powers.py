@@ -31,8 +31,8 @@ class Powers:
 
     @classmethod
     def of(cls, rows: Array, powers: Array, numbers: Array, whole: bool) -> Powers:
-        """What explains ``numbers`` with given powers, for ``rows`` of decisions (logarithms). The base of whole numbers
-        is the largest one for which none of them is rounded down."""
+        """What explains ``numbers`` with given powers, for ``rows`` of decisions (logarithms). The base of whole
+        numbers is the largest one for which none of them is rounded down."""
         bases = np.log(numbers) - rows @ powers
         return cls(float(np.exp(bases.min() if whole else bases.mean())), powers, whole)
 

@@ -15,7 +15,7 @@ from weft.tune.space import Point, Space
 TRIES: Final = 20
 """So many draws for each point that is wanted: in a small space most draws have been tried already."""
 
-FEW: Final = 4
+MAX_POINTS_EACH: Final = 4
 """A space of so many points for each one that is wanted is enumerated: draws would meet the same points again."""
 
 
@@ -80,7 +80,7 @@ class Strategy:
         """Up to ``count`` different random points without a trial."""
         if count <= 0:
             return []
-        if self.space.size <= FEW * count:
+        if self.space.size <= MAX_POINTS_EACH * count:
             return self._rest(count)
         found: dict[Point, None] = {}
         for _ in range(TRIES * count):
