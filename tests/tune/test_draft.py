@@ -22,7 +22,7 @@ from weft.tune.draft.model import DraftModel
 from weft.tune.draft.nests import nests_of
 from weft.tune.search.guides import DraftGuide
 from weft.tune.sketches import space_of
-from weft.tune.space import Point, Space
+from weft.tune.space import Point, Space, TraceSketch
 from weft.tune.template import Function, Knobs, TemplateSketch
 from weft.tune.workloads import kernels_of_model
 
@@ -94,6 +94,13 @@ def kernel(text: str) -> tuple[Space, Program]:
 @pytest.mark.parametrize("function", [tiles, kinds, fused])
 def test_tiles_that_divide_are_estimated_as_if_they_were_scheduled(function: Function) -> None:
     assert share_of_equals(of_template(function), PRODUCT) == 1.0
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_orders_may_start_with_any_of_them(place: int) -> None:
+    made = of_template(tiles)
+    base = made.trace(made.default().changed(3, place).changed(0, 2).changed(1, 3))
+    assert share_of_equals(Space((TraceSketch("other", base),)), PRODUCT, 20) == 1.0
 
 
 CONV = "%x: f32[1, 8, 14, 14], %w: f32[8, 8, 3, 3]) -> f32[1, 8, 14, 14] {\n  %0 = conv(%x, %w)\n  return %0"
