@@ -81,7 +81,8 @@ class DraftVerifyRefine(Strategy):
                 break
             own = [p for p in population if p.sketch == sketch and p not in found]
             if not own:
-                fresh = [p for p in self.fresh(DRAWN_OF_SKETCH, sketch) if p.sketch == sketch]
+                drawn = [self.space.sample(self.rng, sketch) for _ in range(DRAWN_OF_SKETCH)]
+                fresh = [p for p in dict.fromkeys(drawn) if not self.history.tried(p) and p not in found]
                 own = self._best_of(fresh, 1) if fresh else []
             found += own[:1]
             tried[sketch] += 1
