@@ -55,7 +55,7 @@ def test_trials_go_where_the_model_gains_most() -> None:
     found = mixed().run(Budget(trials=160))
     trials = [t.trials for t in found.tasks]
     assert trials[2] == max(trials)
-    assert trials[2] > 0.5 * sum(trials)
+    assert trials[2] > 2 * max(n for i, n in enumerate(trials) if i != 2)
     assert trials[4] < trials[2] / 4  # it gains as much, of a hundredth of the time
 
 
@@ -89,7 +89,7 @@ def test_tuning_ends_where_little_is_promised() -> None:
     model = Model((1, BASELINE, flat, 0.999 * BASELINE), (3, BASELINE, flat, BASELINE))
     found = model.run(Budget())
     assert found.ended == "more trials promise little"
-    assert found.trials < 50 * BATCH
+    assert found.trials < 60 * BATCH
 
 
 def test_hope_fades_with_trials() -> None:
@@ -106,8 +106,8 @@ def test_hope_fades_with_trials() -> None:
     assert task.promise == pytest.approx(0.5 * BASELINE)  # what was gained just now may be gained again
     task.bound = 0.9 * BASELINE
     assert task.promise == pytest.approx(0.1 * BASELINE)  # but there is no more room
-    task.bound = 2 * BASELINE
-    assert task.promise == 0.0
+    task.bound = 2 * BASELINE  # bounds are estimates, too
+    assert task.promise == pytest.approx(scheduler_module.MIN_ROOM * BASELINE)
 
 
 def test_every_schedule_may_have_been_tried() -> None:

@@ -20,7 +20,7 @@ from weft.tune.kernel_tuner import BATCH, KernelTuner
 HOPE: Final = 0.3
 """Share of a kernel's time that its first trials are hoped to gain."""
 HOPE_TRIALS: Final = 24
-"""Trials after which the hope without any gain is half of that."""
+"""Trials after which the hope without any gain is a quarter of that."""
 MIN_ROOM: Final = 0.03
 """Share of a kernel's time that may be gained at any rate: bounds are estimates too."""
 MEMORY: Final = 3
@@ -81,7 +81,7 @@ class TaskState:
         if not self.open or not self.baseline:
             return 0.0
         room = max(MIN_ROOM, 1.0 - self.bound / self.seconds)
-        hoped = HOPE / (1.0 + self.trials / HOPE_TRIALS)
+        hoped = HOPE / (1.0 + self.trials / HOPE_TRIALS) ** 2
         recent = max(self.gains[-MEMORY:], default=0.0)
         return self.calls * self.seconds * min(room, max(hoped * BATCH / HOPE_TRIALS, recent))
 

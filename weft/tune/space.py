@@ -22,7 +22,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from weft.schedule.trace import Decision, Trace
-from weft.support.errors import UserError
+from weft.support.errors import ScheduleError, UserError
 
 MAX_NEIGHBOURS: Final = 64
 """Limit on the neighbours along a knob whose candidates are in no order."""
@@ -228,11 +228,18 @@ class Space:
 
     def point(self, trace: Trace) -> Point | None:
         """The point of a schedule, or the nearest one of a schedule of a similar kernel; None if no sketch has it."""
-        for number, sketch in enumerate(self.sketches):
-            positions = sketch.positions(trace)
-            if positions is not None:
-                return Point(number, positions)
-        return None
+        found = [(n, p) for n, s in enumerate(self.sketches) if (p := s.positions(trace)) is not None]
+        if len(found) > 1:  # sketches may differ in the arguments of their instructions alone
+            found.sort(key=lambda f: self._differences(Point(*f), trace))
+        return Point(*found[0]) if found else None
+
+    def _differences(self, point: Point, trace: Trace) -> int:
+        """How many instructions of a point's schedule are not those of ``trace``."""
+        try:
+            made = self.trace(point).instructions
+        except ScheduleError:
+            return len(trace)
+        return sum(a != b for a, b in zip(made, trace.instructions, strict=False))
 
     def default(self, sketch: int = 0) -> Point:
         """The default point of a sketch."""

@@ -36,7 +36,8 @@ MAX_PROBES: Final = 24
 FIRST_PROBES: Final = 60
 """Probes of a kernel before its first trial, apart from those of the first structure of each sketch."""
 FEW_PROBES: Final = 3
-"""Probes of a structure after the first one of a sketch: what has the same name mostly follows the same rule there."""
+"""Probes of a structure when half of them are spent: what has the same name in the first structure of its sketch mostly
+follows the same rule."""
 MAX_DECISIVE: Final = 24
 """Orders of a knob up to which each may have a structure of its own."""
 
@@ -78,7 +79,7 @@ class DraftModel:
         self._scheduled = scheduled or self._replayed
         self._fits: dict[tuple[Any, ...], _Fit | None] = {}
         self._logs: dict[int, list[list[Array] | None]] = {}
-        self._decisive: dict[int, frozenset[int]] = {}
+        self._decisive: dict[tuple[Any, ...], frozenset[int]] = {}
         self._powers: dict[int, dict[str, Powers]] = {}
         self._named: dict[int, dict[int, dict[str, tuple[str, ...]]]] = {}
         self._probes: dict[Point, Nests | None] = {}
@@ -119,24 +120,32 @@ class DraftModel:
 
     def _class(self, point: Point) -> tuple[Any, ...]:
         """What the structure depends on: the decisions that are neither numbers nor orders that only move loops."""
-        knobs, tables = self.space.sketches[point.sketch].knobs, self._tables(point.sketch)
-        rows = zip(point.positions, knobs, tables, strict=True)
-        others = tuple(None if t is not None or _is_order(k) else p for p, k, t in rows)
-        decisive = self._decisive_orders(point.sketch)
+        others = self._others(point)
+        decisive = self._decisive_orders(point.sketch, others)
         pairs = enumerate(zip(point.positions, others, strict=True))
         return point.sketch, tuple(p if i in decisive else other for i, (p, other) in pairs)
 
-    def _decisive_orders(self, sketch: int) -> frozenset[int]:
-        """The knobs whose orders make other structures, because their loops are fused or of different kinds, where all
-        other decisions are the default ones."""
-        if sketch not in self._decisive:
+    def _decisive_orders(self, sketch: int, others: tuple[int | None, ...]) -> frozenset[int]:
+        """The knobs whose orders make other structures, because their loops are fused or of different kinds; where the
+        ``others`` that are no numbers are decided so. When no more probes are left, as for the default decisions."""
+        key = (sketch, others)
+        if key not in self._decisive:
+            default = self._others(self.space.default(sketch))
+            if self.probes >= self.most_probes and others != default:
+                return self._decisive_orders(sketch, default)
             knobs = self.space.sketches[sketch].knobs
             orders = [i for i, k in enumerate(knobs) if _is_order(k) and len(k.values) <= MAX_DECISIVE]
-            point = self.space.default(sketch)
+            point = Point(sketch, tuple(k.default if o is None else o for k, o in zip(knobs, others, strict=True)))
             shown = self._nests(point) if orders else None
             found = [i for i in orders if shown and not _only_moves(shown, self._reversed(point, i))]
-            self._decisive[sketch] = frozenset(found)
-        return self._decisive[sketch]
+            self._decisive[key] = frozenset(found)
+        return self._decisive[key]
+
+    def _others(self, point: Point) -> tuple[int | None, ...]:
+        """The decisions that are neither numbers nor orders."""
+        knobs, tables = self.space.sketches[point.sketch].knobs, self._tables(point.sketch)
+        rows = zip(point.positions, knobs, tables, strict=True)
+        return tuple(None if t is not None or _is_order(k) else p for p, k, t in rows)
 
     def _decisions(self, sketch: int, points: Sequence[Point]) -> Array:
         """A row of logarithms for each point."""
@@ -181,7 +190,9 @@ class DraftModel:
         """The fit of a structure. Of the probes, the one with most numbers shows the structure: where a loop has a
         single turn, its numbers are missing."""
         known = self._powers.get(key[0])
-        wanted = FEW_PROBES if known is not None else min(MAX_PROBES, self._width(key[0]) + 1 + MORE_PROBES)
+        scarce = 2 * self.probes > self.most_probes
+        wanted = min(MAX_PROBES, self._width(key[0]) + 1 + MORE_PROBES)
+        wanted = FEW_PROBES if known is not None and scarce else wanted
         found: list[tuple[Point, Nests]] = []
         refused = 0
         for probe in self._probed(key, point, 3 * wanted):
@@ -196,7 +207,7 @@ class DraftModel:
             return None
         at, shown = max(found, key=lambda f: len(f[1].labels))
         rows = self._decisions(key[0], [p for p, _ in found])
-        found_powers = powers_of(rows, [n for _, n in found], known or {})
+        found_powers = powers_of(rows, [n for _, n in found], (known or {}) if scarce else {})
         self._powers.setdefault(key[0], found_powers)
         powers = np.array([found_powers[label].powers for label in shown.labels]).reshape(len(shown.labels), -1).T
         base = np.array([found_powers[label].base for label in shown.labels])

@@ -76,7 +76,7 @@ def compared(run: Run, best: Run | None, best_seconds: float | None, limits: Lim
             ratios.append(times[-1] / max(others[-1], 1e-12))
         if len(times) >= EARLY_ROUNDS and time.perf_counter() > until:
             break
-        if _known(ratios or times) or _certainly_slower(ratios):
+        if _known(ratios or times) or (ratios and _certainly_slower(times, others, ratios)):
             break
     return Compared(statistics.median(times), tuple(times), _ratio(times, others, ratios) if ratios else None)
 
@@ -85,13 +85,14 @@ def _ratio(times: list[float], others: list[float], ratios: list[float]) -> floa
     """The median of the ratios; that of the least times, where the two are far apart: then something else took turns
     with one of the kernels."""
     median, least = statistics.median(ratios), min(times) / max(min(others), 1e-12)
-    return least if abs(math.log(median / least)) > DISTURBED else median
+    return least if least > 0 and median > 0 and abs(math.log(median / least)) > DISTURBED else median
 
 
-def _certainly_slower(ratios: list[float]) -> bool:
-    if len(ratios) >= EARLY_ROUNDS and sorted(ratios)[len(ratios) // 4] > CERTAINLY_SLOWER:
+def _certainly_slower(times: list[float], others: list[float], ratios: list[float]) -> bool:
+    least = min(times) / max(min(others), 1e-12)  # says the same if nothing disturbed one of them
+    if len(ratios) >= EARLY_ROUNDS and min(least, sorted(ratios)[len(ratios) // 4]) > CERTAINLY_SLOWER:
         return True
-    return len(ratios) >= MIN_ROUNDS and statistics.median(ratios) - 3 * _error(ratios) > SLOWER
+    return len(ratios) >= MIN_ROUNDS and min(least, statistics.median(ratios) - 3 * _error(ratios)) > SLOWER
 
 
 def _known(values: list[float]) -> bool:
