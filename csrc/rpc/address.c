@@ -5,11 +5,16 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "listen.h"
+#include "tls.h"
+#include "weft_runtime.h"
 
 /* The bytes of an address in `to`; 0: it is no address of numbers. */
 static socklen_t read_address(const char *text, int port, rpc_address *to) {
@@ -25,6 +30,38 @@ static socklen_t read_address(const char *text, int port, rpc_address *to) {
         return sizeof to->v6;
     }
     return 0;
+}
+
+bool rpc_split_address(const char *text, rpc_address *to, socklen_t *bytes) {
+    char host[INET6_ADDRSTRLEN + 2];
+    const char *colon = strrchr(text, ':');
+    const size_t count = colon ? (size_t)(colon - text) : 0;
+    char *end;
+    if (!count || count >= sizeof host || colon[1] < '0' || colon[1] > '9') return false;
+    const long port = strtol(colon + 1, &end, 10);
+    const bool brackets = text[0] == '[' && text[count - 1] == ']' && count > 2;
+    memcpy(host, text + brackets, count - 2 * brackets);
+    host[count - 2 * brackets] = 0;
+    if (*end || port < 1 || port > 65535 || (!brackets && strchr(host, ':'))) return false;
+    *bytes = read_address(strcmp(host, "localhost") ? host : "127.0.0.1", (int)port, to);
+    return *bytes != 0;
+}
+
+int rpc_connect_socket(const char *text, int seconds) {
+    rpc_address a;
+    socklen_t bytes, room = sizeof(int);
+    int error = 0, on = 1;
+    if (!rpc_split_address(text, &a, &bytes)) return -1;
+    const int fd = socket(a.any.sa_family, SOCK_STREAM, 0);
+    if (fd < 0) return -1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    bool connected = !fcntl(fd, F_SETFD, FD_CLOEXEC) && !fcntl(fd, F_SETFL, O_NONBLOCK);
+    if (connected && connect(fd, &a.any, bytes))
+        connected = errno == EINPROGRESS && rpc_ready(fd, POLLOUT, weft_nanoseconds() + seconds * RPC_SECOND) &&
+                    !getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &room) && !error;
+    if (connected) return fd;
+    close(fd);
+    return -1;
 }
 
 bool rpc_is_loopback(const char *address) {

@@ -13,6 +13,11 @@ typedef union rpc_address {
     struct sockaddr_in6 v6;
 } rpc_address;
 
+/* Address and port of `ADDRESS:PORT` or `[ADDRESS]:PORT`; false: it is none, or not in numbers. */
+bool rpc_split_address(const char *text, rpc_address *to, socklen_t *bytes);
+/* A socket that is connected to `ADDRESS:PORT` and does not block; -1: nobody answers in so many seconds. */
+int rpc_connect_socket(const char *text, int seconds);
+
 /* Whether only this machine reaches an address. */
 bool rpc_is_loopback(const char *address);
 

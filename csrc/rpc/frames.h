@@ -41,7 +41,10 @@ typedef enum rpc_type {
     RPC_EXECUTABLE,
     RPC_DISCARD,
     RPC_RUN,
-    RPC_TIME_RUN
+    RPC_TIME_RUN,
+    RPC_SHOW_TICKET = 63,
+    RPC_REGISTER,
+    RPC_REPORT
 } rpc_type;
 
 /* What an ERROR or a REFUSAL says. Those from RPC_WRONG_KEY on end the connection. */

@@ -1,4 +1,4 @@
-/* The acceptor's side of the handshake. */
+/* The handshake. */
 #ifndef WEFT_RPC_HANDSHAKE_H
 #define WEFT_RPC_HANDSHAKE_H
 
@@ -18,5 +18,8 @@ bool rpc_random(void *to, size_t bytes);
  * it (NULL: yes), or why not. From then on, frames carry MACs, and payloads of `limit` bytes are taken. False: the
  * connection must end; `link->why` says why. */
 bool rpc_accept(rpc_link *link, const rpc_key *key, uint32_t limit, const char *(*claim)(void *context), void *context);
+
+/* The connector's side, of a machine that registers at a tracker, which may then send payloads of `limit` bytes. */
+bool rpc_connect(rpc_link *link, const rpc_key *key, uint32_t limit);
 
 #endif

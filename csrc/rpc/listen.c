@@ -23,12 +23,13 @@
 #include <unistd.h>
 
 #include "address.h"
+#include "registrar.h"
 
 #if defined(__linux__)
 #include <sys/prctl.h>
 #endif
 
-enum { MAX_SESSIONS = 256, MAX_HANDSHAKES = 32, MAX_CHILDREN = MAX_SESSIONS + MAX_HANDSHAKES, GRACE_SECONDS = 3 };
+enum { MAX_SESSIONS = 256, MAX_HANDSHAKES = 32, MAX_CHILDREN = MAX_SESSIONS + MAX_HANDSHAKES, GRACE_SECONDS = 3, TICKET_SECONDS = 30, SPARE_PLACES = 4 };
 
 typedef struct child {
     pid_t pid; /* 0: the place is free */
@@ -47,6 +48,10 @@ typedef struct server {
     int count, room;
     unsigned long connections;
     places *places; /* shared with the children */
+    rpc_tickets *tickets; /* shared with the children; NULL: there is no tracker */
+    int port;
+    pid_t registrar;
+    int64_t registrar_due; /* when it is started again */
 } server;
 
 static volatile sig_atomic_t stopping, child_ended;
@@ -89,13 +94,15 @@ static void restore_signals(void) {
     (void)signal(SIGTERM, SIG_DFL);
     (void)signal(SIGINT, SIG_DFL);
     (void)signal(SIGCHLD, SIG_DFL);
+    (void)signal(SIGUSR1, SIG_DFL);
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
 static int serve_connection(server *v, int fd, int slot, unsigned long number, pid_t parent) {
     rpc_link link;
-    claim c = {.places = v->places, .slot = slot, .max_sessions = v->options->max_sessions};
+    const int spare = v->tickets ? SPARE_PLACES : 0; /* for a tracker that looks whether the server answers */
+    claim c = {.places = v->places, .slot = slot, .max_sessions = v->options->max_sessions + spare};
     const rpc_options *o = v->options;
     restore_signals();
 #if defined(__linux__)
@@ -114,9 +121,8 @@ static int serve_connection(server *v, int fd, int slot, unsigned long number, p
         rpc_link_end(&link);
         return 0;
     }
-    const int64_t now = weft_nanoseconds();
-    rpc_session session = {.link = &link, .options = o,
-                           .ends = o->session_seconds ? now + o->session_seconds * RPC_SECOND : INT64_MAX};
+    rpc_session session = {.link = &link, .options = o, .ends = rpc_session_end(o), .tickets = v->tickets};
+    if (v->tickets) session.ends = weft_nanoseconds() + TICKET_SECONDS * RPC_SECOND; /* until a ticket is shown */
     rpc_log("connection %lu: session begins", number);
     if (!rpc_set_limits(&session)) rpc_log("connection %lu: the system does not set all limits", number);
     rpc_serve(&session);
@@ -136,6 +142,8 @@ static void on_child(int number) {
     (void)number;
     child_ended = 1;
 }
+
+static void on_news(int number) { (void)number; }
 
 static void start_child(server *v, int fd, const rpc_address *from) {
     int slot = 0;
@@ -174,11 +182,27 @@ static void accept_one(server *v) {
     else start_child(v, fd, &from);
 }
 
+static void start_registrar(server *v) {
+    const pid_t parent = getpid(), pid = fork();
+    if (pid > 0) v->registrar = pid;
+    v->registrar_due = weft_nanoseconds() + RPC_SECOND;
+    if (pid) return;
+    restore_signals();
+#if defined(__linux__)
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) exit(1); /* it ended before */
+#endif
+    close(v->fd);
+    rpc_stay_registered(v->options, v->port, v->tickets, parent);
+}
+
 static void reap(server *v) {
     int status;
     pid_t pid;
     child_ended = 0;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (pid == v->registrar) v->registrar = 0;
+        if (v->tickets) rpc_tickets_finished(v->tickets, pid);
         for (int i = 0; i < MAX_CHILDREN; i++) {
             child *c = &v->children[i];
             if (c->pid != pid) continue;
@@ -196,7 +220,17 @@ static void kill_children(const server *v, int number, bool only_late) {
         if (v->children[i].pid && (!only_late || weft_nanoseconds() >= v->children[i].ends)) (void)kill(v->children[i].pid, number);
 }
 
+/* Sessions whose leases are over. */
+static void kill_ended(const server *v) {
+    for (int i = 0; v->tickets && i < MAX_CHILDREN; i++)
+        if (v->children[i].pid && rpc_tickets_must_end(v->tickets, v->children[i].pid)) {
+            rpc_log("connection %lu: its lease is over", v->children[i].number);
+            (void)kill(v->children[i].pid, SIGKILL);
+        }
+}
+
 static void end_children(server *v) {
+    if (v->registrar) (void)kill(v->registrar, SIGKILL);
     const int64_t until = weft_nanoseconds() + GRACE_SECONDS * RPC_SECOND;
     kill_children(v, SIGTERM, false);
     for (reap(v); v->count && weft_nanoseconds() < until; reap(v)) (void)nanosleep(&(struct timespec){0, 10000000}, NULL);
@@ -211,10 +245,13 @@ static void listen_until_stopped(server *v) {
     sigaddset(&blocked, SIGTERM);
     sigaddset(&blocked, SIGINT);
     sigaddset(&blocked, SIGCHLD);
+    sigaddset(&blocked, SIGUSR1);
     (void)sigprocmask(SIG_BLOCK, &blocked, &before);
     while (!stopping) {
         if (child_ended) reap(v);
         kill_children(v, SIGKILL, true);
+        kill_ended(v);
+        if (v->tickets && !v->registrar && weft_nanoseconds() >= v->registrar_due) start_registrar(v);
         const struct timespec wait = {1, 0};
         fd_set reads;
         FD_ZERO(&reads);
@@ -228,19 +265,20 @@ static void listen_until_stopped(server *v) {
 
 int rpc_listen(const rpc_options *options) {
     static server v;
-    struct sigaction stop = {.sa_handler = on_stop}, ended = {.sa_handler = on_child};
-    int port;
+    struct sigaction stop = {.sa_handler = on_stop}, ended = {.sa_handler = on_child}, woken = {.sa_handler = on_news};
     v.options = options;
     v.room = options->max_sessions + MAX_HANDSHAKES;
     v.places = mmap(NULL, sizeof *v.places, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (v.places == MAP_FAILED) return rpc_log("out of memory"), 1;
-    if ((v.fd = rpc_open_socket(options, &port)) < 0) return 1;
+    if (options->tracker && !(v.tickets = rpc_tickets_new())) return rpc_log("out of memory"), 1;
+    if ((v.fd = rpc_open_socket(options, &v.port)) < 0) return 1;
     (void)sigaction(SIGTERM, &stop, NULL);
     (void)sigaction(SIGINT, &stop, NULL);
     (void)sigaction(SIGCHLD, &ended, NULL);
+    (void)sigaction(SIGUSR1, &woken, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
     const bool brackets = strchr(options->address, ':') != NULL;
-    printf("listening on %s%s%s:%d\n", brackets ? "[" : "", options->address, brackets ? "]" : "", port);
+    printf("listening on %s%s%s:%d\n", brackets ? "[" : "", options->address, brackets ? "]" : "", v.port);
     if (fflush(stdout)) rpc_log("the port cannot be printed: %s", strerror(errno));
     listen_until_stopped(&v);
     close(v.fd);

@@ -88,9 +88,7 @@ static void write_machine(const rpc_options *o, rpc_writer *out) {
     rpc_write_number(out, "l3", caches[2]);
 }
 
-int32_t rpc_info(rpc_session *s, rpc_reader *in, rpc_writer *out) {
-    const rpc_options *o = s->options;
-    if (!rpc_read_all(in)) return rpc_malformed(s);
+void rpc_write_info(const rpc_options *o, rpc_writer *out) {
     write_machine(o, out);
     rpc_write_line(out, "formats", FORMATS);
     rpc_write_number(out, "abi", WEFT_ABI_VERSION);
@@ -101,5 +99,10 @@ int32_t rpc_info(rpc_session *s, rpc_reader *in, rpc_writer *out) {
     rpc_write_number(out, "session_seconds", o->session_seconds);
     rpc_write_number(out, "idle_seconds", o->idle_seconds);
     rpc_write_number(out, "session_bytes", o->session_bytes);
+}
+
+int32_t rpc_info(rpc_session *s, rpc_reader *in, rpc_writer *out) {
+    if (!rpc_read_all(in)) return rpc_malformed(s);
+    rpc_write_info(s->options, out);
     return RPC_FINE;
 }

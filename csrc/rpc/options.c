@@ -28,8 +28,13 @@ static const char HELP[] =
     "                         authenticated but not encrypted; prefer an SSH tunnel\n"
     "  --tls-cert FILE, --tls-key FILE\n"
     "                         encrypt: a certificate and its private key (PEM), if this server is built with TLS\n"
+    "  --tracker ADDRESS:PORT register there, and let in who has a ticket of a lease only (the address in numbers)\n"
+    "  --board-key NAME       what clients ask the tracker for, such as pi4 (default: the name)\n"
+    "  --public-address NAME, --public-port N\n"
+    "                         where clients and the tracker reach this server (default: where it connects from, --port)\n"
+    "  --description TEXT     a line for people who look at the tracker's status\n"
     "  --name NAME            what clients call this machine (default: its host name)\n"
-    "  --max-sessions N       most sessions at once; 1 for exact measurements (default: 4)\n"
+    "  --max-sessions N       most sessions at once; 1 for exact measurements (default: 4; with --tracker: 1)\n"
     "  --session-bytes N      most address space of a session, as 800M or 4G; 0: no limit (default: 0)\n"
     "  --session-seconds N    most time of a session; 0: no limit (default: 3600)\n"
     "  --cpu-seconds N        most processor time of a session; 0: no limit (default: 3600)\n"
@@ -62,7 +67,7 @@ typedef struct number_option {
     int64_t value;
 } number_option;
 
-enum { PORT, SESSIONS, SESSION_BYTES, SESSION_SECONDS, CPU_SECONDS, REQUEST_SECONDS, IDLE_SECONDS, FRAME_BYTES, NUMBERS };
+enum { PORT, SESSIONS, SESSION_BYTES, SESSION_SECONDS, CPU_SECONDS, REQUEST_SECONDS, IDLE_SECONDS, FRAME_BYTES, PUBLIC_PORT, NUMBERS };
 #define MOST_SECONDS INT64_C(1000000000)
 
 typedef struct given {
@@ -72,13 +77,14 @@ typedef struct given {
 
 static const given DEFAULTS = {.numbers = {
     [PORT] = {"--port", 0, 65535, false, DEFAULT_PORT},
-    [SESSIONS] = {"--max-sessions", 1, MAX_SESSIONS, false, 4},
+    [SESSIONS] = {"--max-sessions", 1, MAX_SESSIONS, false, 0},
     [SESSION_BYTES] = {"--session-bytes", 0, INT64_MAX, true, 0},
     [SESSION_SECONDS] = {"--session-seconds", 0, MOST_SECONDS, false, 3600},
     [CPU_SECONDS] = {"--cpu-seconds", 0, MOST_SECONDS, false, 3600},
     [REQUEST_SECONDS] = {"--request-seconds", 0, MOST_SECONDS, false, 60},
     [IDLE_SECONDS] = {"--idle-seconds", 0, MOST_SECONDS, false, 600},
     [FRAME_BYTES] = {"--frame-bytes", RPC_MIN_LIMIT, RPC_MAX_LIMIT, true, RPC_DEFAULT_LIMIT},
+    [PUBLIC_PORT] = {"--public-port", 1, 65535, false, 0},
 }};
 
 static int wrong(const char *what, const char *word) {
@@ -96,6 +102,10 @@ static int take_text(const char *word, const char *value, char *to, size_t room)
 static int take_value(rpc_options *o, given *g, const char *word, const char *value) {
     if (strcmp(word, "--listen") == 0) return take_text(word, strcmp(value, "localhost") ? value : "127.0.0.1", o->address, sizeof o->address);
     if (strcmp(word, "--name") == 0) return take_text(word, value, o->name, sizeof o->name);
+    if (strcmp(word, "--tracker") == 0) return o->tracker = value, -1;
+    if (strcmp(word, "--board-key") == 0) return take_text(word, value, o->board_key, sizeof o->board_key);
+    if (strcmp(word, "--description") == 0) return take_text(word, value, o->description, sizeof o->description);
+    if (strcmp(word, "--public-address") == 0) return take_text(word, value, o->public_address, sizeof o->public_address);
     if (strcmp(word, "--key-file") == 0) return g->key_file = value, -1;
     if (strcmp(word, "--tls-cert") == 0) return o->certificate = value, -1;
     if (strcmp(word, "--tls-key") == 0) return o->certificate_key = value, -1;
@@ -110,7 +120,8 @@ static int take_value(rpc_options *o, given *g, const char *word, const char *va
 }
 
 static bool has_value(const char *word) {
-    static const char *const others[] = {"--listen", "--name", "--key-file", "--tls-cert", "--tls-key"};
+    static const char *const others[] = {"--listen", "--name", "--key-file", "--tls-cert", "--tls-key", "--tracker",
+                                         "--board-key", "--description", "--public-address"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(word, others[i]) == 0) return true;
     for (int i = 0; i < NUMBERS; i++)
@@ -181,6 +192,17 @@ static int read_key(const given *g, rpc_key *key) {
     return 1;
 }
 
+static int check_tracker(const rpc_options *o) {
+    rpc_address address;
+    socklen_t bytes;
+    const bool given = o->board_key[0] || o->description[0] || o->public_address[0] || o->public_port;
+    if (!o->tracker && given)
+        return rpc_log("--board-key, --description, --public-address and --public-port need --tracker"), 2;
+    if (!o->tracker || rpc_split_address(o->tracker, &address, &bytes)) return -1;
+    rpc_log("'%.100s' is no address of a tracker: write numbers, such as 192.168.1.5:9180", o->tracker);
+    return 2;
+}
+
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 static int check(const rpc_options *o) {
@@ -213,13 +235,15 @@ int rpc_read_options(int count, char **words, rpc_options *o) {
     int status = take_words(count, words, o, &g);
     if (status >= 0) return status;
     o->port = (int32_t)g.numbers[PORT].value;
-    o->max_sessions = (int32_t)g.numbers[SESSIONS].value;
+    o->max_sessions = (int32_t)(g.numbers[SESSIONS].value ? g.numbers[SESSIONS].value : o->tracker ? 1 : 4);
+    o->public_port = (int32_t)g.numbers[PUBLIC_PORT].value;
     o->session_bytes = g.numbers[SESSION_BYTES].value;
     o->session_seconds = g.numbers[SESSION_SECONDS].value;
     o->cpu_seconds = g.numbers[CPU_SECONDS].value;
     o->request_seconds = g.numbers[REQUEST_SECONDS].value;
     o->idle_seconds = g.numbers[IDLE_SECONDS].value;
     o->frame_bytes = (uint32_t)g.numbers[FRAME_BYTES].value;
-    status = check(o);
+    status = check_tracker(o);
+    if (status < 0) status = check(o);
     return status >= 0 ? status : read_key(&g, &o->key);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "session.h"
 
@@ -48,6 +49,19 @@ static int32_t ping(rpc_session *s, rpc_reader *in, rpc_writer *out) {
     return rpc_read_all(in) ? RPC_FINE : rpc_malformed(s);
 }
 
+/* Opens the session to everything. The memory of tickets is given up before code of the client runs. */
+static int32_t show_ticket(rpc_session *s, rpc_reader *in, rpc_writer *out) {
+    (void)out;
+    if (!s->options->tracker) return rpc_refuse(s, RPC_UNKNOWN, "tickets are not checked here");
+    if (in->left != RPC_TICKET) return rpc_malformed(s);
+    if (!s->tickets || !rpc_tickets_use(s->tickets, in->at, getpid()))
+        return rpc_refuse(s, RPC_NOT_THERE, "the ticket is not known here, was used, or is too old");
+    rpc_tickets_free(s->tickets);
+    s->tickets = NULL;
+    s->ends = rpc_session_end(s->options);
+    return RPC_FINE;
+}
+
 static rpc_handler *const HANDLERS[] = {
     [RPC_PING] = ping,
     [RPC_CLOSE] = ping,
@@ -66,12 +80,15 @@ static rpc_handler *const HANDLERS[] = {
     [RPC_DISCARD] = rpc_discard,
     [RPC_RUN] = rpc_run,
     [RPC_TIME_RUN] = rpc_time_run,
+    [RPC_SHOW_TICKET] = show_ticket,
 };
 
 static int32_t answer(rpc_session *s, const rpc_message *message, rpc_writer *out) {
     rpc_reader in = {.at = message->payload, .left = message->length};
     rpc_handler *handler = message->type < sizeof HANDLERS / sizeof HANDLERS[0] ? HANDLERS[message->type] : NULL;
     if (!handler) return rpc_refuse(s, RPC_UNKNOWN, "requests of type %u are not known here", (unsigned)message->type);
+    if (s->tickets && handler != ping && handler != rpc_info && handler != show_ticket)
+        return rpc_refuse(s, RPC_NOT_THERE, "a tracker lends this machine: show the ticket of a lease first");
     int32_t code = handler(s, &in, out);
     if (!code && out->failed) code = rpc_refuse(s, RPC_NO_MEMORY, "there is no memory for an answer");
     if (!code && out->count + out->body_bytes > s->link->out.limit)
@@ -106,6 +123,10 @@ static bool serve_one(rpc_session *s, rpc_writer *out) {
     if (code) return send_error(s, code);
     if (!rpc_send(s->link, RPC_REPLY, s->request, out->bytes, out->count, out->body, out->body_bytes)) return false;
     return message.type != RPC_CLOSE;
+}
+
+int64_t rpc_session_end(const rpc_options *o) {
+    return o->session_seconds ? weft_nanoseconds() + o->session_seconds * RPC_SECOND : INT64_MAX;
 }
 
 void rpc_serve(rpc_session *s) {

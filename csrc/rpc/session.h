@@ -5,13 +5,16 @@
 #include "frames.h"
 #include "handshake.h"
 #include "payload.h"
+#include "tickets.h"
 #include "weft_runtime.h"
 
 /* What the command line says; 0 for limits: none. */
 typedef struct rpc_options {
     char address[64], name[RPC_NAME];
     const char *certificate, *certificate_key; /* files; NULL: no TLS */
-    int32_t port, max_sessions;
+    const char *tracker; /* ADDRESS:PORT; NULL: none */
+    char board_key[128], description[256], public_address[128];
+    int32_t port, max_sessions, public_port;
     uint32_t frame_bytes;
     int64_t session_bytes, request_seconds, cpu_seconds, session_seconds, idle_seconds;
     bool allow_root, insecure_network;
@@ -43,6 +46,7 @@ typedef struct rpc_session {
     rpc_link *link;
     const rpc_options *options;
     int64_t ends; /* time of weft_nanoseconds */
+    rpc_tickets *tickets; /* until one was shown; NULL: anything may be asked */
     rpc_block *blocks; /* by ascending addresses */
     size_t block_count, block_room;
     uint64_t next_address;
@@ -53,6 +57,8 @@ typedef struct rpc_session {
 
 /* Answers requests until the client closes or a limit is reached; frees everything. `link->why` says why it ended. */
 void rpc_serve(rpc_session *s);
+/* When a session that begins now ends. */
+int64_t rpc_session_end(const rpc_options *o);
 
 /* Fills in the error of a request, and returns `code`. */
 int32_t rpc_refuse(rpc_session *s, rpc_code code, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -81,6 +87,8 @@ void rpc_remove_object(rpc_objects *all, rpc_object *object);
 typedef int32_t rpc_handler(rpc_session *s, rpc_reader *in, rpc_writer *out);
 
 rpc_handler rpc_info;                                                                /* machine.c */
+/* The lines of INFO. */
+void rpc_write_info(const rpc_options *o, rpc_writer *out);
 rpc_handler rpc_allocate, rpc_free, rpc_copy_in, rpc_copy_out, rpc_copy_across;      /* memory.c */
 rpc_handler rpc_load, rpc_unload, rpc_launch, rpc_time, rpc_synchronize;             /* kernels.c */
 rpc_handler rpc_executable, rpc_discard, rpc_run, rpc_time_run;                      /* models.c */

@@ -7,8 +7,6 @@ import html.parser
 import json
 import re
 import socket
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -21,7 +19,6 @@ import weft.rpc
 from weft.cli.main import main
 from weft.rpc.auth import KEY_VARIABLE
 from weft.rpc.errors import RemoteError
-from weft.rpc.local import LocalServer
 from weft.rpc.tracker.board import BoardEntry
 from weft.rpc.tracker.log import EventLog
 from weft.rpc.tracker.main import TrackerOptions
@@ -290,8 +287,6 @@ def test_watching_goes_on_when_the_tracker_is_lost(
         (["rpc-tracker", "--page-listen", "0.0.0.0"], "N030"),
         (["rpc-tracker", "--lease-seconds", "0"], "N030"),
         (["rpc-tracker", "--listen", "no such host", "--insecure-network", "--port", "0"], "N036"),
-        (["rpc-register", "--tracker", "x"], "N031"),
-        (["rpc-register", "--tracker", "127.0.0.1:1", "--machine", "x"], "N031"),
     ],
 )
 def test_wrong_command_lines(
@@ -309,25 +304,3 @@ def test_all_addresses_are_asked_for() -> None:
         with pytest.raises(UserError, match="reached by other machines"):
             TrackerOptions(key=KEY, host=host).check()
     TrackerOptions(key=KEY, page_host="0.0.0.0", page_port=None).check()
-
-
-def test_a_real_machine_is_registered_by_the_command(tracker: RunningTracker, program: Path) -> None:
-    """The server in C, the command that registers it, and a session over a lease."""
-    server = LocalServer((), KEY, (str(program),))
-    code = "import sys; from weft.cli.main import main; main(sys.argv[1:])"
-    words = ["rpc-register", "--tracker", tracker.address, "--key", "this", "--machine", server.address]
-    process = subprocess.Popen([sys.executable, "-c", code, *words], stderr=subprocess.PIPE)
-    try:
-        with weft.rpc.request(tracker.address, "this", timeout=30) as lease:
-            session = lease.connect()
-            session.ping()
-            assert lease.info["formats"] and session.machine.name == lease.machine
-        with pytest.raises(RemoteError):
-            session.ping()
-        (row,) = eventually(lambda: [b for b in tracker.status.boards if b.done])
-        assert row.capacity == 1 and row.lost == 0
-    finally:
-        process.terminate()
-        process.communicate()
-        server.stop()
-    eventually(lambda: tracker.status.boards[0].state == "gone")

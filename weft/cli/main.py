@@ -30,7 +30,6 @@ COMMANDS = {
     "cache": "Show or clear the kernel cache.",
     "targets": "List the machines to compile for.",
     "rpc-tracker": "Hand out remote boards to those who ask for them.",
-    "rpc-register": "Register a machine at a tracker.",
     "rpc-status": "Show the boards of a tracker, who has them, and who waits.",
     "rpc-server": "Let other machines run and measure code here, or build the server for a board.",
 }

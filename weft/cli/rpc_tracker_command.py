@@ -64,7 +64,7 @@ def command(
     \b
     (umask 077; openssl rand -hex 32 > weft.key)      the key, once; copy it to all machines
     weft rpc-tracker --key-file weft.key              here
-    weft rpc-register --tracker HOST:9180 --key pi4   on each board, beside weft rpc-server
+    weft-rpc-server --tracker ADDRESS:9180 …          on each board
     weft rpc-status HOST:9180                         who has which board, who waits, and why
 
     Programs ask with weft.rpc.request("HOST:9180", key="pi4"). The tracker keeps nothing on disk: boards and clients

@@ -19,6 +19,7 @@ from weft.cli.common import (
     threads_option,
     winograd_option,
 )
+from weft.cli.tune_boards import board_options, measuring_where_asked
 from weft.support import settings
 from weft.support.words import counted
 
@@ -76,19 +77,23 @@ _OFTEN_ALIKE = (1, 5)
 @click.option(
     "-i", "--input", "files", multiple=True, metavar="[NAME=]FILE", help="Inputs for the check. [default: random]"
 )
+@board_options
 @precision_option
 @winograd_option
 @target_option
 @threads_option
 @shape_option
 def command(model: str | None, kernel: str | None, db: str | None, **given: Any) -> None:
-    """Search faster schedules for the kernels of MODEL, or for one kernel, by measuring them on this machine.
+    """Search faster schedules for the kernels of MODEL, or for one kernel, by measuring them on this machine, or
+    on boards.
 
     \b
     weft tune resnet.onnx --db tuned.db                      then: weft run resnet.onnx --tuning-db tuned.db
     weft tune resnet.onnx --db tuned.db --minutes 30 --report tuned.html
     weft tune bert.onnx --db tuned.db --shape batch=1 --size sequence=32,128
     weft tune --kernel product.py --db tuned.db --trials 200
+    weft tune resnet.onnx --db tuned.db --board localhost:9190
+    weft tune resnet.onnx --db tuned.db --tracker HOST:9180 --key pi4 --boards 3
 
     Everything that is measured is kept in the database at once. Ctrl-C ends the search at any time; the same command
     goes on from there. At the end the model runs with and without what was found, and schedules that are not faster
@@ -104,9 +109,11 @@ def command(model: str | None, kernel: str | None, db: str | None, **given: Any)
     search |= {"database": str(found), "progress": True}
     if kernel is not None:
         _refuse(given, ("shapes", "files", "no_check"))
-        _tune_kernel(kernel, search)
-    else:
-        _tune_model(str(model), search, given)
+    with measuring_where_asked(given, search):
+        if kernel is not None:
+            _tune_kernel(kernel, search)
+        else:
+            _tune_model(str(model), search, given)
 
 
 def _sizes(words: Sequence[str]) -> dict[str, Any]:
@@ -210,10 +217,11 @@ def _tell_report(report: str | None) -> None:
 
 
 def _use(model: str, search: dict[str, Any], given: dict[str, Any]) -> str:
-    """The command that runs the model with what was found."""
-    words = ["weft", "run", model, "--tuning-db", search["database"]]
+    """The command that runs the model with what was found; of boards, that compiles it for them."""
+    words = ["weft", "compile" if "runner" in search else "run", model, "--tuning-db", search["database"]]
     words += ["--target", search["target"]] if search["target"] != "cpu" else []
-    words += ["--threads", str(search["threads"])] if search["threads"] is not None else []
+    threads = None if "runner" in search else search["threads"]
+    words += ["--threads", str(threads)] if threads is not None else []
     words += ["--precision", given["precision"]] if given["precision"] != "f32" else []
     winograd = {True: None, False: "off"}.get(given["winograd"], str(given["winograd"]))
     words += ["--winograd", winograd] if winograd is not None else []

@@ -10,13 +10,23 @@ from weakref import finalize
 
 import numpy as np
 
-from weft.kernels.machine_code import machine_code
+from weft.kernels.machine_code import MachineCode, machine_code
 from weft.kernels.task import KernelTask
 from weft.rpc.channel import Channel
 from weft.rpc.errors import RemoteError
 from weft.rpc.frames import MessageType
 from weft.rpc.machine import RemoteMachine
-from weft.rpc.memory import allocate, bytes_of, copy_in, copy_out, free, load_code, packed_call, unload_code
+from weft.rpc.memory import (
+    RemoteBlock,
+    allocate,
+    bytes_of,
+    copy_in,
+    copy_out,
+    free,
+    load_code,
+    packed_call,
+    unload_code,
+)
 from weft.runtime import Device, Tensor
 from weft.runtime.sizes import SizeExpr, evaluate
 from weft.runtime.threads import MAX_THREADS, SYSTEM_FEATURES
@@ -34,19 +44,21 @@ class RemoteKernel:
     """A kernel that a remote machine has loaded.
 
     Buffers are NumPy arrays, which are copied there and, if they can be written, back; or tensors on the session's
-    device, which are used in place. Nothing checks that buffers and sizes fit the kernel: one that reads or writes
-    beyond them may crash, which ends the session.
+    device and blocks of the session, which are used in place. Nothing checks that buffers and sizes fit the kernel: one
+    that reads or writes beyond them may crash, which ends the session.
     """
 
-    def __init__(self, channel: Channel, machine: RemoteMachine, device: Device, made: KernelTask | Code) -> None:
+    def __init__(
+        self, channel: Channel, machine: RemoteMachine, device: Device, made: KernelTask | MachineCode | Code
+    ) -> None:
         """Load the kernel; a task is compiled before. Raises RemoteError N016 if the code needs features that the
         machine lacks, N011 if it cannot be loaded there."""
         workspace: SizeExpr = (0,)
-        if isinstance(made, KernelTask):
-            built = machine_code(made)
+        built = machine_code(made) if isinstance(made, KernelTask) else made
+        if isinstance(built, MachineCode):
             code, workspace = built.code, built.workspace
         else:
-            code = made
+            code = built
         check_code(code.format, code.features, machine)
         self.entry = code.entry
         self._channel, self._machine, self._device = channel, machine, device
@@ -110,7 +122,7 @@ class RemoteKernel:
                 free(self._channel, address)
 
     def _address(self, buffer: Any, copies: list[tuple[np.ndarray[Any, Any], int]]) -> int:
-        if isinstance(buffer, Tensor) and buffer.device == self._device:
+        if isinstance(buffer, RemoteBlock) or (isinstance(buffer, Tensor) and buffer.device == self._device):
             return buffer.address
         array = buffer.numpy() if isinstance(buffer, Tensor) else buffer
         if not isinstance(array, np.ndarray) or not array.flags.c_contiguous or array.dtype.hasobject:

@@ -78,14 +78,17 @@ class Lease:
         if not self._finalizer.alive:
             raise LeaseIsOver(f"the lease of {self.machine} was given back", hint="ask the tracker for a board again")
 
-    def connect(self, timeout: float = 30.0, tls: ssl.SSLContext | None = None) -> Session:
+    def connect(
+        self, timeout: float = 30.0, tls: ssl.SSLContext | None = None, code_seconds: float | None = None
+    ) -> Session:
         """A session with the board, which the end of the lease closes. Machines that check tickets allow one.
+        ``timeout`` and ``code_seconds`` are as for :func:`weft.rpc.connect`.
 
         Raises LinkError as :func:`weft.rpc.connect` does, LeaseIsOver (N033) if the lease is over.
         """
         from weft.rpc.session import Session
 
-        session = Session(self.connect_link(timeout, tls), timeout)
+        session = Session(self.connect_link(timeout, tls), timeout, code_seconds)
         self._sessions.append(session)
         return session
 

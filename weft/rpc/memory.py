@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 from typing import Any, Final
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ PIECE_BYTES: Final = 1 << 20
 """Bytes that one request copies, at most: on a slow network they must arrive before a deadline."""
 _ADDRESS_BYTES: Final = 8
 _THREADS: Final = 1
+_ALIGN: Final = 64
 
 
 def allocate(channel: Channel, nbytes: int) -> int:
@@ -121,6 +122,47 @@ class RemoteDevice:
 
     def close(self) -> None:
         """Nothing: the session closes the link."""
+
+
+class RemoteBlock:
+    """``nbytes`` bytes in the memory of a remote machine, aligned to 64 bytes, which kernels take as a buffer.
+
+    Around them lies a margin of so many bytes on each side, a multiple of 64. :meth:`whole` reads everything, so that
+    writes beyond the buffer are seen. The memory there is freed with the object.
+    """
+
+    def __init__(self, channel: Channel, nbytes: int, margin: int = 0) -> None:
+        """Raises RequestError (N010) if there is no memory."""
+        if nbytes < 0 or margin < 0 or margin % _ALIGN:
+            raise ValueError(f"no block has {nbytes} bytes and a margin of {margin}")
+        self.nbytes, self.margin = nbytes, margin
+        self._channel = channel
+        self._start = allocate(channel, nbytes + 2 * margin)
+        self._finalizer = finalize(self, free, channel, self._start)
+
+    @property
+    def address(self) -> int:
+        """Of the first byte behind the margin."""
+        return self._start + self.margin
+
+    def write(self, data: memoryview | bytes) -> None:
+        """Copy all of ``data`` to the beginning of the bytes."""
+        copy_in(self._channel, self.address, data)
+
+    def fill(self, value: int) -> None:
+        """Set each byte, those of the margins included."""
+        copy_in(self._channel, self._start, bytes([value]) * (self.nbytes + 2 * self.margin))
+
+    def copy_from(self, other: RemoteBlock) -> None:
+        """Copy another block, at least as large as this one, over all of this one, without the network."""
+        nbytes = self.nbytes + 2 * self.margin
+        self._channel.ask(MessageType.COPY_ACROSS, struct.pack("<QQQ", self._start, other._start, nbytes))
+
+    def whole(self) -> NDArray[np.uint8]:
+        """The bytes of the first margin, of the block and of the second margin."""
+        made = np.empty(self.nbytes + 2 * self.margin, np.uint8)
+        copy_out(self._channel, self._start, bytes_of(made))
+        return made
 
 
 def load_code(channel: Channel, format: str, code: bytes, entry: str) -> int:

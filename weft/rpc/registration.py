@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import socket
@@ -11,11 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from weft.rpc.auth import Role, Service, find_key
+from weft.rpc.auth import Role, find_key
 from weft.rpc.backoff import Backoff
 from weft.rpc.errors import LinkError, RemoteError
 from weft.rpc.frames import MessageType
-from weft.rpc.link import Link
 from weft.rpc.payload import PayloadReader, text
 from weft.rpc.tickets import TicketBook
 from weft.rpc.tracker_link import TrackerLink, may_pass, tracker_address
@@ -43,22 +41,6 @@ class MachineEntry:
         lines |= {"name": self.name or info.get("name", "") or socket.gethostname(), "key": self.key}
         lines |= {"address": self.address, "port": self.port, "description": self.description}
         return lines if self.sessions is None else lines | {"sessions": self.sessions}
-
-
-def machine_info(address: tuple[str, int], key: bytes) -> dict[str, str]:
-    """What the machine at ``address`` says of itself (INFO in docs/rpc-protocol.md). Raises LinkError."""
-    link = Link.connect(address, key, Service.MACHINE)
-    try:
-        link.send(MessageType.INFO, 1)
-        answer = link.receive(_CONNECT_SECONDS)
-        if answer.type != MessageType.REPLY:
-            raise LinkError(f"{link.peer} does not say what it is", code="N006")
-        with contextlib.suppress(RemoteError):  # the answer is here
-            link.send(MessageType.CLOSE, 2)
-            link.receive(_CONNECT_SECONDS)
-        return PayloadReader(answer.payload).text()
-    finally:
-        link.close()
 
 
 @dataclass(slots=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import ssl
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from weft.kernels.machine_code import MachineCode
 from weft.kernels.task import KernelTask
 from weft.rpc.auth import Role, Service, find_key
 from weft.rpc.channel import Channel
@@ -15,8 +18,8 @@ from weft.rpc.frames import MessageType
 from weft.rpc.kernel import RemoteKernel, checked_remote_threads
 from weft.rpc.link import Link
 from weft.rpc.machine import RemoteMachine
-from weft.rpc.memory import RemoteDevice, register
-from weft.support.arguments import NUMBER, TEXT, checked, shown
+from weft.rpc.memory import RemoteBlock, RemoteDevice, register
+from weft.support.arguments import NUMBER, TEXT, checked, optional, shown
 
 if TYPE_CHECKING:
     from weft.backends.protocol import Code
@@ -30,14 +33,18 @@ class Session:
     LinkError that says why, and :attr:`lost` holds it: connect again. ``with connect(…) as session`` closes it.
     """
 
-    def __init__(self, link: Link, timeout: float) -> None:
-        """``timeout``: seconds that an answer may take, in addition to those of code that runs."""
+    def __init__(self, link: Link, timeout: float, code_seconds: float | None = None) -> None:
+        """``timeout``: seconds that an answer may take, in addition to those of code that runs, which are at most
+        ``code_seconds`` if the server's limit is above that."""
         self._channel = Channel(link, timeout)
         try:
             self.machine = RemoteMachine.of(self._channel.ask(MessageType.INFO).text())
         except BaseException:  # an interrupt, too, leaves no connection behind
             link.close()
             raise
+        if code_seconds is not None:
+            seconds = math.ceil(min(code_seconds, self.machine.request_seconds or math.inf))
+            self.machine = replace(self.machine, request_seconds=max(1, seconds))
         m = self.machine
         limit = m.session_bytes or m.memory
         self._remote = RemoteDevice(self._channel, m.name, m.formats, limit, m.request_seconds or 1e9)
@@ -47,12 +54,23 @@ class Session:
         """The text of the target to compile for: ``weft.compile_artifact(model, target=session.target())``."""
         return self.machine.target()
 
-    def kernel(self, made: KernelTask | Code) -> RemoteKernel:
-        """Load a kernel there; a task is compiled first. Raises RemoteError: N016 if the code is for another machine,
-        N011 if it cannot be loaded, N018 for anything else than a task or code."""
-        if not isinstance(made, KernelTask) and not all(hasattr(made, n) for n in ("format", "data", "entry")):
+    def kernel(self, made: KernelTask | MachineCode | Code) -> RemoteKernel:
+        """Load a kernel there; a task is compiled first. Code alone says nothing of the workspace that it needs.
+
+        Raises RemoteError: N016 if the code is for another machine, N011 if it cannot be loaded, N018 for anything else
+        than a task or code.
+        """
+        is_code = isinstance(made, (KernelTask, MachineCode)) or all(
+            hasattr(made, n) for n in ("format", "data", "entry")
+        )
+        if not is_code:
             raise RemoteError(f"a kernel task or its code is needed, not a {type(made).__name__}", code="N018")
         return RemoteKernel(self._channel, self.machine, self.device, made)
+
+    def block(self, nbytes: int, margin: int = 0) -> RemoteBlock:
+        """Memory there for a buffer of kernels, not initialized, with a margin on each side. Raises RemoteError N010 if
+        there is none."""
+        return RemoteBlock(self._channel, nbytes, margin)
 
     def load(self, model: Any, threads: int | None = None) -> RemoteExecutable:
         """Load a compiled model there (an artifact or an executable). ``threads``: of a run; None: all cores there.
@@ -73,6 +91,10 @@ class Session:
         """Why the session is dead; None while it is not."""
         return self._channel.lost
 
+    def abandon(self) -> None:
+        """End the connection at once, also under another thread that waits for an answer, which gets a LinkError."""
+        self._channel.link.shut_down()
+
     def close(self) -> None:
         """End the session and free everything there."""
         self._channel.close()
@@ -90,27 +112,30 @@ class Session:
         return f"<Session with {m.name} ({m.architecture}) at {self._channel.link.peer}{state}>"
 
 
-@checked("N018", RemoteError, address=TEXT, timeout=NUMBER)
+@checked("N018", RemoteError, address=TEXT, timeout=NUMBER, code_seconds=optional(NUMBER))
 def connect(
     address: str,
     key: bytes | str | os.PathLike[str] | None = None,
     *,
     timeout: float = 30.0,
+    code_seconds: float | None = None,
     tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
 ) -> Session:
     """Connect to the server at ``address``, a host and a port as in ``board.local:9190`` or ``[::1]:9190``.
 
     ``key`` is the shared key: the name of its file, its bytes, or None for the environment variable ``WEFT_RPC_KEY``.
-    ``timeout`` is how many seconds an answer may take; code that runs has the server's limits in addition. ``tls``
-    encrypts the connection: a context, or the file of the certificate that the server must have. Raises UserError:
-    N003 for the key, N018 for the address, N005 if nobody answers, N004 if a side does not know the key, N008 if the
-    machine is busy, N020 if TLS fails.
+    ``timeout`` is how many seconds an answer may take; code that runs has the server's limits in addition, or
+    ``code_seconds`` if that is less: the session is given up then. ``tls`` encrypts the connection: a context, or the
+    file of the certificate that the server must have. Raises UserError: N003 for the key, N018 for the address, N005 if
+    nobody answers, N004 if a side does not know the key, N008 if the machine is busy, N020 if TLS fails.
     """
     secret = find_key(key)
     if not 0 < timeout < 1e6:
         raise RemoteError(f"a timeout of {shown(timeout)} seconds is not possible", code="N018")
+    if code_seconds is not None and not 0 < code_seconds < 1e9:
+        raise RemoteError(f"a limit of {shown(code_seconds)} seconds is not possible", code="N018")
     link = Link.connect(split_address(address), secret, Service.MACHINE, Role.CLIENT, float(timeout), _context(tls))
-    return Session(link, float(timeout))
+    return Session(link, float(timeout), code_seconds)
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -25,7 +25,6 @@ from weft.measure.random_inputs import input_specs, random_inputs, shapes_with
 from weft.pipeline import Options, compile_module
 from weft.plugins.plugin import Plugin
 from weft.plugins.registry import registry_of
-from weft.runtime.executable import Executable
 from weft.support.arguments import (
     FLAG,
     FUNCTION,
@@ -48,7 +47,7 @@ from weft.tir.nodes import Program
 from weft.tune.database import Database
 from weft.tune.kernel_tuner import KernelTuner
 from weft.tune.live import watching
-from weft.tune.measure.local import LocalRunner, Runner, Workload
+from weft.tune.measure.local import LocalRunner, Runner, Workload, model_of
 from weft.tune.model_tuner import ModelTuner, guide_of, least_seconds
 from weft.tune.report import write_report
 from weft.tune.request import Request, check_measurable, opened, requested, values_of
@@ -151,7 +150,7 @@ def tune_model(
                 artifact, _ = compile_module(
                     module, [chosen], options=options, cache=KernelCache(kernel_disk_cache()), registry=registry
                 )
-                Executable(artifact, request.threads)(*given)  # wrong inputs are found before the search
+                model_of(measures, artifact, request.threads)(*given)  # wrong inputs are found before the search
             tuner = ModelTuner(
                 module, chosen, measures, kept, request.budget(0), threads=request.threads, sizes=values,
                 options=options, settings=request.settings, observer=watcher.batch, registry=registry,

@@ -2,7 +2,8 @@
 
 The model is compiled with the new schedules and without them, and both run in turns. A kernel that takes longer in the
 model than its default is refused. If the model as a whole is not faster then, the kernels that gained least are given
-up until it is, or until none is left.
+up until it is, or until none is left. Where kernels cannot be timed in the model, as on boards, only the model as a
+whole counts, and the order is that of what they gained alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from weft.kernels.task import KernelTask
+from weft.rpc.executable import RemoteExecutable
 from weft.runtime.executable import Executable
 from weft.schedule.trace import Trace
 from weft.support.clock import seconds_of
@@ -55,29 +57,30 @@ class Verdicts:
         return self.before / self.after if self.after else 1.0
 
 
-Compile = Callable[[Chosen | None], Executable]
+ModelRun = Executable | RemoteExecutable
+"""A model that can be run, here or on a board."""
+Compile = Callable[[Chosen | None], ModelRun]
 
 
 def checked_in_model(
-    compile: Compile, inputs: Sequence[Any], chosen: Mapping[str, Trace], symbols: Mapping[str, str]
+    compile: Compile,
+    inputs: Sequence[Any],
+    chosen: Mapping[str, Trace],
+    symbols: Mapping[str, str],
+    gains: Mapping[str, float] | None = None,
 ) -> Verdicts:
     """Which of the ``chosen`` schedules (by identity) stay. ``symbols`` are the names of their kernels in executables,
-    ``compile`` makes the model with some of them."""
+    ``compile`` makes the model with some of them. ``gains`` are the seconds of a run that they gained alone, for models
+    whose kernels cannot be timed."""
     verdicts = Verdicts(dict(chosen))
     default = compile(None)
     if not chosen:
         verdicts.before = verdicts.after = in_turns([default], inputs)[0]
         return verdicts
     tuned = compile(Chosen(verdicts.accepted))
-    gained: dict[str, float] = {}
-    was, now = kernels_in_turns([default, tuned], inputs)
-    for identity in chosen:
-        name = symbols[identity]
-        old, new = was.get(name, 0.0), now.get(name, 0.0)
-        gained[identity] = old - new
-        if not old or new > NO_WORSE * old:
-            verdicts.refused[identity] = f"{new / old:.2f} times as slow in the model" if old else "not in the model"
-            del verdicts.accepted[identity]
+    gained = dict.fromkeys(chosen, 0.0) | dict(gains or {})
+    if not isinstance(default, RemoteExecutable) and not isinstance(tuned, RemoteExecutable):
+        gained = _gained(verdicts, default, tuned, inputs, symbols)
     while True:
         tuned = compile(Chosen(verdicts.accepted)) if verdicts.refused else tuned
         verdicts.before, verdicts.after = in_turns([default, tuned], inputs)
@@ -88,8 +91,27 @@ def checked_in_model(
         del verdicts.accepted[least]
 
 
-def in_turns(executables: Sequence[Executable], inputs: Sequence[Any]) -> list[float]:
+def _gained(
+    verdicts: Verdicts, default: Executable, tuned: Executable, inputs: Sequence[Any], symbols: Mapping[str, str]
+) -> dict[str, float]:
+    """The seconds that each schedule gains in a run. Those that lose are refused."""
+    gained: dict[str, float] = {}
+    was, now = kernels_in_turns([default, tuned], inputs)
+    for identity in list(verdicts.accepted):
+        name = symbols[identity]
+        old, new = was.get(name, 0.0), now.get(name, 0.0)
+        gained[identity] = old - new
+        if not old or new > NO_WORSE * old:
+            verdicts.refused[identity] = f"{new / old:.2f} times as slow in the model" if old else "not in the model"
+            del verdicts.accepted[identity]
+    return gained
+
+
+def in_turns(executables: Sequence[ModelRun], inputs: Sequence[Any]) -> list[float]:
     """The median seconds of a run of each executable; they run in turns."""
+    remote = [e for e in executables if isinstance(e, RemoteExecutable)]
+    if remote:
+        return _told_in_turns(remote, inputs)
     runs = []
     for e in executables:
         e(*inputs)
@@ -99,6 +121,15 @@ def in_turns(executables: Sequence[Executable], inputs: Sequence[Any]) -> list[f
     for _ in range(TURNS):
         for e, n, found in zip(executables, runs, times, strict=True):
             found.append(statistics.median(seconds_of(partial(e, *inputs)) for _ in range(n)))
+    return [statistics.median(t) for t in times]
+
+
+def _told_in_turns(executables: Sequence[RemoteExecutable], inputs: Sequence[Any]) -> list[float]:
+    """The same of executables elsewhere, which measure themselves: a clock here would count the network."""
+    times: list[list[float]] = [[] for _ in executables]
+    for _ in range(TURNS):
+        for e, found in zip(executables, times, strict=True):
+            found.append(e.benchmark(*inputs, seconds=TURN_SECONDS).median * 1e-3)
     return [statistics.median(t) for t in times]
 
 

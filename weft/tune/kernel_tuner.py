@@ -146,11 +146,10 @@ class KernelTuner:
         history = self.history
         again = [t.record.trace for t in history.top(CONFIRMED) if t.score > 1 and t.record.trace is not None]
         records = list(self._runner.measure(again, history.baseline, keep_best=True))
-        if self._memory is not None and records:
+        known = [r for r in records if r.outcome is not Outcome.LOST]
+        if self._memory is not None and known:
             run = f"{self._run} confirmed"
-            self._memory.add(
-                self.workload.task, records, run=run, seed=self._seed, best=history.baseline, keep_best=True
-            )
+            self._memory.add(self.workload.task, known, run=run, seed=self._seed, best=history.baseline, keep_best=True)
         faster = [r for r in records if r.ok and r.relative is not None and r.relative <= GAIN]
         return min(faster, key=lambda r: r.relative or 1.0) if faster else history.baseline
 
@@ -181,7 +180,7 @@ class KernelTuner:
         assert self._search is not None
         self._search.tell(trials)
         if self._guide is not None:
-            self._guide.learn(trials)
+            self._guide.learn([t for t in trials if t.record.outcome is not Outcome.LOST])
 
     def _remember(self, baseline: TrialRecord) -> None:
         """Take in what the database knows: trials of this kernel as if they were measured now, and the best points of

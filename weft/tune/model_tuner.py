@@ -5,17 +5,18 @@ model ── kernels_of_model ──▸ a KernelTuner for each ── TaskSchedu
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from weft.graph.nodes import Module
 from weft.kernels.cache import KernelCache
 from weft.lowering.graph_to_te import group_to_te
 from weft.pipeline import Options, compile_module
 from weft.plugins.registry import STOCK, Registry
-from weft.runtime.executable import Executable
+from weft.rpc.errors import LinkError
 from weft.static_cost.bound import least
 from weft.static_cost.judge import machine_of
 from weft.support.errors import UserError
@@ -25,9 +26,9 @@ from weft.tune.database import Database
 from weft.tune.draft.estimate import DraftMachine
 from weft.tune.draft.model import DraftModel
 from weft.tune.encoding import Encoding
-from weft.tune.in_model import Chosen, Verdicts, checked_in_model
+from weft.tune.in_model import Chosen, ModelRun, Verdicts, checked_in_model
 from weft.tune.kernel_tuner import KernelTuner
-from weft.tune.measure.local import Runner, Workload
+from weft.tune.measure.local import Runner, Workload, model_of
 from weft.tune.model.boosted import BoostedTrees, BoostingOptions
 from weft.tune.record import TrialRecord
 from weft.tune.scheduler import Budget, Observer, TaskScheduler, TaskState
@@ -37,6 +38,9 @@ from weft.tune.search.strategy import Guide
 from weft.tune.sketches import space_of
 from weft.tune.space import Space
 from weft.tune.workloads import ModelKernel, kernels_of_model
+
+MOST_CHECKS: Final = 3
+"""Attempts to check a model in which links to boards are lost."""
 
 
 @dataclass(frozen=True)
@@ -112,19 +116,24 @@ class ModelTuner:
         return tuned
 
     def check(self, tuned: Tuned, inputs: Sequence[Any]) -> Verdicts:
-        """Run the model on ``inputs`` with and without the schedules, and note in the database which stay."""
+        """Run the model on ``inputs`` with and without the schedules, and note in the database which stay.
+
+        If a board is lost meanwhile, the check begins again. Raises LinkError when that happens again and again.
+        """
         chosen = {i: r.trace for i, r in tuned.best.items() if r.trace is not None}
         symbols = {k.workload.task.identity: k.workload.task.symbol for k in self.kernels}
         cache = KernelCache(None)
 
-        def compiled(schedules: Chosen | None) -> Executable:
+        def compiled(schedules: Chosen | None) -> ModelRun:
             artifact, _ = compile_module(
                 self._module, [self._target], options=self._options, schedules=schedules, cache=cache,
                 registry=self._registry,
             )  # fmt: skip
-            return Executable(artifact, self._threads)
+            return model_of(self._runner, artifact, self._threads)
 
-        verdicts = tuned.verdicts = checked_in_model(compiled, inputs, chosen, symbols)
+        verdicts = tuned.verdicts = _again(
+            lambda: checked_in_model(compiled, inputs, chosen, symbols, self._gains(tuned))
+        )
         name = str(self._module.attrs.get("name", "")) or "model"
         for k in self.kernels:
             identity = k.workload.task.identity
@@ -132,6 +141,16 @@ class ModelTuner:
                 reason = verdicts.refused.get(identity, "")
                 self._note(k, tuned.best[identity], name, not reason, reason)
         return verdicts
+
+    def _gains(self, tuned: Tuned) -> dict[str, float]:
+        """The seconds that the best schedules gain in a run of the model, by what they gain alone."""
+        found: dict[str, float] = {}
+        for task in self.scheduler.tasks:
+            identity = task.tuner.workload.task.identity
+            record = tuned.best.get(identity)
+            if record is not None and record.relative is not None:
+                found[identity] = task.calls * task.baseline * (1.0 - record.relative)
+        return found
 
     def _note(self, kernel: ModelKernel, record: TrialRecord, model: str, accepted: bool, reason: str) -> None:
         task = kernel.workload.task
@@ -154,6 +173,14 @@ class ModelTuner:
             run=self.run,
         )
         return TaskState(kernel.name, tuner, kernel.calls, bound_of(kernel))
+
+
+def _again(check: Callable[[], Verdicts]) -> Verdicts:
+    """What ``check`` gives, at the third attempt at the latest if a link is lost."""
+    for _ in range(MOST_CHECKS - 1):
+        with contextlib.suppress(LinkError):
+            return check()
+    return check()
 
 
 def guide_of(space: Space, workload: Workload, settings: Settings) -> Guide:

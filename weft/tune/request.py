@@ -125,7 +125,7 @@ def check_measurable(target: Target) -> None:
         raise UserError(
             f"code for {there} cannot be measured on this machine, which is {here}",
             code="U024",
-            hint="tune on a machine of that kind, or give a runner that measures on one",
+            hint="tune on a machine of that kind, with a runner or --board HOST:PORT",
         )
 
 

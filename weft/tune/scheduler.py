@@ -16,6 +16,7 @@ from typing import Final
 from weft.support.errors import UserError
 from weft.support.words import did_you_mean
 from weft.tune.kernel_tuner import BATCH, KernelTuner
+from weft.tune.measure.local import RunnerGone
 
 HOPE: Final = 0.3
 """Share of a kernel's time that its first trials are hoped to gain."""
@@ -166,6 +167,8 @@ class TaskScheduler:
         self.current = task
         try:
             task.baseline = task.tuner.open().seconds or 0.0
+        except RunnerGone:
+            raise
         except UserError as error:
             task.failed = error.message
         self._observed()

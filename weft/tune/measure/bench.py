@@ -174,16 +174,16 @@ class Bench:
         try:
             loaded = self._built(trace)
         except ScheduleError as error:
-            return ended(Outcome.REFUSED, _first_line(error))
+            return ended(Outcome.REFUSED, first_line(error))
         except (WeftError, ValueError, MemoryError) as error:
-            return ended(Outcome.FAILED, _first_line(error))
+            return ended(Outcome.FAILED, first_line(error))
         try:
             wrong = self._wrong(loaded)
             if wrong:
                 return ended(Outcome.WRONG, wrong)
             return self._timed(loaded, trace, best, best_seconds)
         except (ProgramError, MemoryError) as error:
-            return ended(Outcome.WRONG, _first_line(error))
+            return ended(Outcome.WRONG, first_line(error))
 
     def _wrong(self, loaded: Loaded) -> str:
         """What is wrong with the results of a kernel; empty if nothing is."""
@@ -196,30 +196,18 @@ class Bench:
                 return "it writes outside of its results"
             if workspace is not None and not workspace.intact:
                 return "it writes outside of its workspace"
-            for got, wanted in zip(self._results(case), case.wanted, strict=True):
-                error = difference([got], [wanted])
-                wide = wanted.dtype.itemsize >= 4
-                if error > (TOLERANCE if wide else NARROW_TOLERANCE):
-                    return f"its results differ from those of the default schedule by {error:.2g} of the largest"
+            wrong = differing(self._results(case), case.wanted)
+            if wrong:
+                return wrong
         return ""
 
     def _timed(
         self, loaded: Loaded, trace: Trace | None, best: Trace | None, best_seconds: float | None
     ) -> TrialRecord:
         beside = None if best_seconds is None else self._beside(best)
-        share = None if best_seconds is None else best_seconds / len(self.cases)
-        found: list[Compared] = []
-        for case in self.cases:
-            other = None if beside is None else beside.bound(case)
-            made = compared(loaded.bound(case), other, share if len(self.cases) == 1 else None, self.limits)
-            found.append(made)
-            if made.slow:
-                return TrialRecord(trace, Outcome.SLOW, made.seconds, made.samples, threads=self.threads)
-        seconds = sum(f.seconds for f in found)
-        ratios = [f.relative for f in found if f.relative is not None]
-        relative = statistics.geometric_mean(ratios) if ratios else None
-        samples = found[0].samples if len(found) == 1 else tuple(f.seconds for f in found)
-        return TrialRecord(trace, Outcome.OK, seconds, samples, relative, self.threads)
+        runs = [loaded.bound(case) for case in self.cases]
+        others = None if beside is None else [beside.bound(case) for case in self.cases]
+        return timed_record(trace, runs, others, best_seconds, self.limits, self.threads)
 
     def _beside(self, best: Trace | None) -> Loaded | None:
         """The best schedule; None where it cannot be built any more, as it comes from another version of Weft."""
@@ -227,6 +215,37 @@ class Bench:
             return self._built(best)
         except (WeftError, ValueError, MemoryError):
             return None
+
+
+def differing(found: Sequence[NDArray[Any]], wanted: Sequence[NDArray[Any]]) -> str:
+    """How results differ from those of the default schedule by more than rounding; empty if they do not."""
+    for got, expected in zip(found, wanted, strict=True):
+        error = difference([got], [expected])
+        if error > (TOLERANCE if expected.dtype.itemsize >= 4 else NARROW_TOLERANCE):
+            return f"its results differ from those of the default schedule by {error:.2g} of the largest"
+    return ""
+
+
+def timed_record(
+    trace: Trace | None,
+    runs: Sequence[Run],
+    others: Sequence[Run] | None,
+    best_seconds: float | None,
+    limits: Limits,
+    threads: int,
+) -> TrialRecord:
+    """Time a schedule on all cases beside the best one (``others``), whose time is about ``best_seconds``."""
+    found: list[Compared] = []
+    for at, run in enumerate(runs):
+        made = compared(run, None if others is None else others[at], best_seconds if len(runs) == 1 else None, limits)
+        found.append(made)
+        if made.slow:
+            return TrialRecord(trace, Outcome.SLOW, made.seconds, made.samples, threads=threads)
+    seconds = sum(f.seconds for f in found)
+    ratios = [f.relative for f in found if f.relative is not None]
+    relative = statistics.geometric_mean(ratios) if ratios else None
+    samples = found[0].samples if len(found) == 1 else tuple(f.seconds for f in found)
+    return TrialRecord(trace, Outcome.OK, seconds, samples, relative, threads)
 
 
 def _result(shape: Sequence[int], buffer: Buffer) -> Guarded:
@@ -239,5 +258,6 @@ def _aligned(array: NDArray[Any]) -> NDArray[np.uint8]:
     return made
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__

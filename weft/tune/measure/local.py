@@ -9,14 +9,16 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import IO, Any, Final, Protocol, Self
+from typing import IO, Any, Final, Protocol, Self, runtime_checkable
 
 from weft.kernels.task import KernelTask
+from weft.runtime import Artifact, Executable
 from weft.schedule.trace import Trace
 from weft.support.cores import affinity
 from weft.support.errors import UserError
 from weft.support.frames import pack, unpack
 from weft.support.processes import end, receive_within, send, start_python
+from weft.tune.in_model import ModelRun
 from weft.tune.measure.timing import Limits
 from weft.tune.measure.worker import decoded
 from weft.tune.record import Outcome, TrialRecord
@@ -49,9 +51,15 @@ class Workload:
     sizes: tuple[tuple[int, ...], ...] = ()
 
 
+class RunnerGone(UserError):
+    """The machines that measure are gone: no candidate can be measured any more, of whatever kernel."""
+
+    default_code = "U041"
+
+
 class Runner(Protocol):
-    """Builds and measures candidates, here or elsewhere. It never raises for a bad candidate: what went wrong is in
-    its record."""
+    """Builds and measures candidates, here or elsewhere. It never raises for a bad candidate: what went wrong is in its
+    record. Where nothing can be measured any more, :meth:`open` and :meth:`measure` raise RunnerGone."""
 
     def open(self, workload: Workload) -> TrialRecord:
         """Begin with a kernel; the record of its default schedule. Raises UserError where it cannot be measured."""
@@ -65,6 +73,19 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """End what the runner has started."""
+
+
+@runtime_checkable
+class RunsModels(Protocol):
+    """A runner that measures elsewhere, and runs whole models there."""
+
+    def executable(self, artifact: Artifact, threads: int) -> ModelRun:
+        """The model, loaded where candidates are measured; several can be at once."""
+
+
+def model_of(runner: Runner, artifact: Artifact, threads: int) -> ModelRun:
+    """A model, loaded where ``runner`` measures."""
+    return runner.executable(artifact, threads) if isinstance(runner, RunsModels) else Executable(artifact, threads)
 
 
 class LocalRunner:

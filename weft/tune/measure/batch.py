@@ -1,0 +1,51 @@
+"""Candidates that are built and measured together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from weft.schedule.trace import Trace
+from weft.tune.measure.farm import Farm, TrialJob
+from weft.tune.record import Outcome, TrialRecord
+
+
+class Batch:
+    """Candidates that are built and measured together, and their records as they come."""
+
+    def __init__(self, farm: Farm, threads: int) -> None:
+        self.farm, self._threads = farm, threads
+        self.records: dict[int, TrialRecord] = {}
+        """By the places of the candidates; ``farm.state.changed`` tells of them."""
+        self.over = False
+        """Whether nobody waits for records any more."""
+
+    def add(self, at: int, job: TrialJob) -> None:
+        """Have a candidate measured that was built."""
+        if not self.over:
+            self.farm.add(job)
+
+    def fail(self, at: int, trace: Trace, why: tuple[Outcome, str]) -> None:
+        """Note that a candidate is not measured, unless it has a record."""
+        self._note(at, TrialRecord(trace, why[0], threads=self._threads, message=why[1]))
+
+    def teller(self, at: int) -> Callable[[TrialRecord], None]:
+        """Where a board tells the record of a candidate."""
+        return partial(self._note, at)
+
+    def _note(self, at: int, record: TrialRecord) -> None:
+        with self.farm.state.changed:
+            self.records.setdefault(at, record)
+            self.farm.state.changed.notify_all()
+
+
+def beside_best(records: Iterable[TrialRecord], keep_best: bool) -> Iterator[TrialRecord]:
+    """The records, relative to the best of those before instead of to that of the beginning."""
+    best = 1.0
+    for record in records:
+        if record.ok and record.relative is not None and not keep_best:
+            yield replace(record, relative=record.relative / best)
+            best = min(best, record.relative)
+        else:
+            yield record
