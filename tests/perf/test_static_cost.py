@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import perf_cases
 import pytest
 
 import weft.schedule.rules.cpu as rules
+from weft import te
 from weft.backends.llvm import LLVM, emit_ir, explained
 from weft.backends.protocol import Backend
 from weft.kernels.machine_code import lowered
 from weft.pipeline import optimize, unscheduled
 from weft.schedule.schedule import Schedule
+from weft.static_cost.bound import least
 from weft.static_cost.invariant import repeated
 from weft.static_cost.ir import IrFunction, functions
 from weft.static_cost.judge import Judgement, judge, kernels, machine_of
@@ -141,3 +144,20 @@ def test_other_processors_are_refused() -> None:
     with pytest.raises(UserError, match="cannot be computed") as caught:
         machine_of(Target("graviton3"))
     assert caught.value.code == "B011"
+
+
+def product_bound(operand: Callable[[te.Expr, te.Expr], te.Expr]) -> float:
+    """Units of the arithmetic of a sum of products of 64 by 64 results and 32 steps, by its bound."""
+    a, b, k = te.placeholder((64, 32), name="A"), te.placeholder((64, 32), name="B"), te.reduce_axis((0, 32), "k")
+    y = te.compute((64, 64), lambda i, j: te.sum(operand(a[i, k], k) * b[j, k], axis=k), name="Y")
+    return least([y], [a, b], machine_of(ZEN4)).arithmetic
+
+
+def test_a_multiplication_is_part_of_the_addition_after_it() -> None:
+    plain = product_bound(lambda x, k: x)
+    assert plain == 64 * 64 * 32 * 32 / 512  # multiply-adds of float32 in vectors of 512 bits
+    a, k = te.placeholder((64, 32), name="A"), te.reduce_axis((0, 32), "k")
+    guarded = product_bound(lambda x, k: te.if_then_else(k > 3, x, 0.0))
+    assert plain <= guarded < 2 * plain + 200  # a choice for each step, and no multiplication besides
+    same = te.compute((64, 50), lambda i, j: te.sum(a[i, k] * a[i, k], axis=k), name="Y")  # the same for all columns
+    assert least([same], [a], machine_of(ZEN4)).arithmetic == 64 * 50 * 32 * 32 / 512

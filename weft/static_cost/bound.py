@@ -76,19 +76,21 @@ def _operation(op: Operation, machine: CostMachine) -> float:
     if product is not None:  # a multiplication and an addition are one operation, of numbers as wide as the operands
         bits = max(8 * load.source.dtype.nbytes for load in (product.lhs, product.rhs))
         return count / 2 * bits / machine.vector_bits
-    if _adds_products(op):  # of other operands: the addition is part of a multiply-add, too
-        count -= number(_product(a.extent for a in (*op.axis, *op.reduce_axis)))
+    added = _added_product(op)
+    if added is not None:  # of other operands: their multiplication is part of a multiply-add, too
+        used = set(free_vars(added))
+        count -= number(_product(a.extent for a in (*op.axis, *op.reduce_axis) if a.var in used))
     bits = 8 * max(op.output(i).dtype.nbytes for i in range(op.num_outputs))
     return count * bits / machine.vector_bits + _special(op) * LANE_BITS / machine.vector_bits + _looked_up(op)
 
 
-def _adds_products(op: ComputeOp) -> bool:
-    """Whether the operation sums products of floats."""
+def _added_product(op: ComputeOp) -> Expr | None:
+    """The product of floats that the operation sums, if it is a sum of products."""
     reduce = op.body[0]
     if len(op.body) != 1 or not isinstance(reduce, Reduce) or reduce.reducer.name != "sum":
-        return False
+        return None
     product = reduce.sources[0]
-    return isinstance(product, Binary) and product.op == "mul" and product.dtype.is_float
+    return product if isinstance(product, Binary) and product.op == "mul" and product.dtype.is_float else None
 
 
 def _looked_up(op: ComputeOp) -> float:
