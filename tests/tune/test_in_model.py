@@ -104,6 +104,15 @@ def test_all_may_be_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdicts.speedup == 1.0
 
 
+def test_a_model_that_keeps_nothing_is_as_fast_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two measurements of the same model differ, and neither gain nor loss may be told from that."""
+    default, tuned = {"a": 4.0, "b": 2.0, "c": 2.0}, {"a": 1.0, "b": 1.9, "c": 1.0}
+    plain = iter((0.0, 0.5))  # without schedules it is compiled at first, and at last
+    verdicts, _ = judged(monkeypatch, default, tuned, lambda names: 9.0 if names else next(plain))
+    assert not verdicts.accepted
+    assert (verdicts.before, verdicts.after, verdicts.speedup) == (8.0, 8.0, 1.0)
+
+
 def test_kernels_that_the_model_does_not_run_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     verdicts, _ = judged(monkeypatch, {"a": 4.0}, {"a": 1.0})
     assert set(verdicts.accepted) == {"a"}
