@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,14 +56,10 @@ class Encoding:
 
 def knob_table(knob: Knob) -> NDArray[np.float32]:
     """The columns of each candidate of a knob."""
-    if all(_is_number(v) for v in knob.values):
+    if knob.numeric:
         return np.array([[np.log2(max(v, ZERO_COUNTS_AS))] for v in knob.values], np.float32)
-    if all(isinstance(v, tuple) and all(_is_number(n) for n in v) for v in knob.values):
-        if sorted(knob.values[0]) == list(range(len(knob.values[0]))):
-            return np.array([np.argsort(v) for v in knob.values], np.float32)
-        return np.log2(np.maximum(np.array(knob.values, np.float32), ZERO_COUNTS_AS))
+    if knob.is_order:
+        return np.array([np.argsort(v) for v in knob.values], np.float32)
+    if knob.factors:
+        return np.log2(np.array(knob.values, np.float32))
     return np.eye(len(knob.values), dtype=np.float32)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is int and value >= 0

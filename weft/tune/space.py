@@ -54,6 +54,23 @@ class Knob:
         values = self.values
         return all(type(v) is int for v in values) and all(a < b for a, b in itertools.pairwise(values))
 
+    @cached_property
+    def numeric(self) -> bool:
+        """Whether the candidates are numbers of which none is negative: places are not, since -1 is none of them."""
+        return all(type(v) is int and v >= 0 for v in self.values)
+
+    @cached_property
+    def is_order(self) -> bool:
+        """Whether the candidates are orders of loops."""
+        first = self.values[0]
+        return isinstance(first, tuple) and sorted(first) == list(range(len(first)))
+
+    @cached_property
+    def factors(self) -> bool:
+        """Whether the candidates are lists of positive numbers, all of one product: the factors of a loop."""
+        lists = [v for v in self.values if isinstance(v, tuple) and all(type(n) is int and n > 0 for n in v)]
+        return len(lists) == len(self.values) and len({math.prod(v) for v in lists}) == 1 and not self.is_order
+
     def neighbours(self, position: int) -> tuple[int, ...]:
         """The positions of the candidates next to one: the numbers before and after; factors of which a prime moves
         from one place to another; orders that differ by a swap; any other candidate otherwise. Neighbours are mutual,

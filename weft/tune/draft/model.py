@@ -134,7 +134,7 @@ class DraftModel:
             if self.probes >= self.most_probes and others != default:
                 return self._decisive_orders(sketch, default)
             knobs = self.space.sketches[sketch].knobs
-            orders = [i for i, k in enumerate(knobs) if _is_order(k) and len(k.values) <= MAX_DECISIVE]
+            orders = [i for i, k in enumerate(knobs) if k.is_order and len(k.values) <= MAX_DECISIVE]
             point = Point(sketch, tuple(k.default if o is None else o for k, o in zip(knobs, others, strict=True)))
             shown = self._nests(point) if orders else None
             found = [i for i in orders if shown and not _only_moves(shown, self._reversed(point, i))]
@@ -145,7 +145,7 @@ class DraftModel:
         """The decisions that are neither numbers nor orders."""
         knobs, tables = self.space.sketches[point.sketch].knobs, self._tables(point.sketch)
         rows = zip(point.positions, knobs, tables, strict=True)
-        return tuple(None if t is not None or _is_order(k) else p for p, k, t in rows)
+        return tuple(None if t is not None or k.is_order else p for p, k, t in rows)
 
     def _decisions(self, sketch: int, points: Sequence[Point]) -> Array:
         """A row of logarithms for each point."""
@@ -234,7 +234,7 @@ class DraftModel:
         named = self._named.setdefault(key[0], {})
         found: dict[int, list[tuple[int, ...]]] = {}
         for at, knob in enumerate(self.space.knobs(point)):
-            if not _is_order(knob) or key[1][at] is not None:
+            if not knob.is_order or key[1][at] is not None:
                 continue
             if at not in named:
                 probe = self._reversed(point, at)
@@ -250,7 +250,7 @@ class DraftModel:
 
         def point_of(choose: Callable[[int, Knob], int]) -> Point:
             fixed = enumerate(zip(knobs, key[1], strict=True))
-            chosen = (f if f is not None else k.default if _is_order(k) else choose(i, k) for i, (k, f) in fixed)
+            chosen = (f if f is not None else k.default if k.is_order else choose(i, k) for i, (k, f) in fixed)
             return Point(sketch, tuple(chosen))
 
         found = {point_of(lambda i, k: k.default): None, point_of(lambda i, k: point.positions[i]): None}
@@ -299,18 +299,10 @@ def _only_moves(a: Nests, b: Nests | None) -> bool:
     )
 
 
-def _is_order(knob: Knob) -> bool:
-    first = knob.values[0]
-    return isinstance(first, tuple) and sorted(first) == list(range(len(first)))
-
-
 def _logarithms(knob: Knob) -> list[Array] | None:
     """Logarithms of the numbers of each candidate; None for candidates that are orders or no numbers."""
-    if all(type(v) is int and v >= 0 for v in knob.values):
+    if knob.numeric:
         return [np.array([np.log(max(v, ZERO_COUNTS_AS))]) for v in knob.values]
-    first = knob.values[0]
-    if isinstance(first, tuple) and all(isinstance(v, tuple) and all(n > 0 for n in v) for v in knob.values):
-        products = {int(np.prod(v)) for v in knob.values}
-        if len(products) == 1 and not _is_order(knob):
-            return [np.log(np.array(v[1:], np.float64)) for v in knob.values]  # the outermost one follows
+    if knob.factors:
+        return [np.log(np.array(v[1:], np.float64)) for v in knob.values]  # the outermost one follows
     return None
