@@ -218,6 +218,7 @@ def test_points_that_a_sketch_refuses_are_not_measured() -> None:
     assert len(runner.measured) == 5
     assert len(memory.rows) == 6
     assert search.speedup == 3.0
+    assert {t.record.sketch for t in search.history.trials} == {"odd"}
 
 
 def test_a_space_that_is_exhausted_says_so() -> None:

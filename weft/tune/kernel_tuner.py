@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -146,6 +146,8 @@ class KernelTuner:
         history = self.history
         again = [t.record.trace for t in history.top(CONFIRMED) if t.score > 1 and t.record.trace is not None]
         records = list(self._runner.measure(again, history.baseline, keep_best=True))
+        names = {t.record.trace: t.record.sketch for t in history.trials}
+        records = [replace(r, sketch=names.get(r.trace, "")) for r in records]
         known = [r for r in records if r.outcome is not Outcome.LOST]
         if self._memory is not None and known:
             run = f"{self._run} confirmed"
@@ -167,6 +169,7 @@ class KernelTuner:
 
     def _noted(self, points: Sequence[Point], records: Sequence[TrialRecord]) -> list[Trial]:
         trials, best = [], self.best
+        records = [replace(r, sketch=self.space.sketches[p.sketch].name) for p, r in zip(points, records, strict=True)]
         for p, r in zip(points, records, strict=True):
             trials.append(self.history.add(p, r))
             self.progress.best.append(self.history.best_score)
