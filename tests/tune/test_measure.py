@@ -31,7 +31,7 @@ from weft.tune.measure import bench as bench_module
 from weft.tune.measure import local, timing
 from weft.tune.measure.bench import Bench, Guarded, Loaded
 from weft.tune.measure.inputs import index_limits, inputs_of
-from weft.tune.measure.local import LocalRunner, Workload
+from weft.tune.measure.local import MIN_PATIENCE, TIMES_OPENING, LocalRunner, Workload
 from weft.tune.measure.timing import Limits, Run, compared
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.sketches import space_of
@@ -375,6 +375,16 @@ def test_differences() -> None:
 
 
 # -- processes ------------------------------------------------------------------------------------------------------
+
+
+def test_patience_follows_the_kernel() -> None:
+    """What takes many times as long as the default schedule is hung, long before the limits say so."""
+    runner = LocalRunner(Limits(build=30.0, run=10.0))
+    runner._opening = 0.5
+    assert runner._patience == MIN_PATIENCE + TIMES_OPENING * 0.5 < 10
+    runner._opening = 60.0
+    assert runner._patience == 40.0
+
 
 FAST = Limits(seconds=0.002, build=20.0, run=5.0)
 

@@ -25,6 +25,10 @@ from weft.tune.record import Outcome, TrialRecord
 
 START_SECONDS: Final = 60.0
 """Time limit for a worker to start."""
+TIMES_OPENING: Final = 5
+"""A trial may take so many times as long as opening the kernel, which builds and measures the default schedule."""
+MIN_PATIENCE: Final = 2.0
+"""Seconds that a trial may take at any rate."""
 MOST_STARTS: Final = 3
 """A worker that fails so often in a row without measuring anything is not started again."""
 
@@ -100,6 +104,7 @@ class LocalRunner:
         self._log: IO[bytes] | None = None
         self._workload: Workload | None = None
         self._opened = False
+        self._opening = 0.0
         self.starts = 0
         """Workers that were started so far."""
 
@@ -166,13 +171,19 @@ class LocalRunner:
                 return TrialRecord(trace, Outcome.LOST, threads=threads, message="the measuring process does not start")
         text = None if best.trace is None else best.trace.to_json()
         header = {"do": "trial", "best": text, "best_seconds": best.seconds}
-        measured = self._asked(header, trace.to_json().encode(), self.limits.build + self.limits.run)
+        measured = self._asked(header, trace.to_json().encode(), self._patience)
         if isinstance(measured, _Ended):
             return TrialRecord(trace, measured.outcome, threads=threads, message=measured.message)
         record = decoded(measured, trace)
         if record.outcome is Outcome.WRONG:  # it may have written anywhere in its process
             self.close()
         return record
+
+    @property
+    def _patience(self) -> float:
+        """Seconds after which a trial counts as hung: many times as long as the default schedule took to be built,
+        checked and measured. Some candidates unroll so much that building them takes minutes."""
+        return min(self.limits.build + self.limits.run, MIN_PATIENCE + TIMES_OPENING * self._opening)
 
     def _open(self, baseline: bool) -> dict[str, Any] | None:
         """Start a worker if there is none, and have it open the kernel; None if it ended or took too long."""
@@ -190,7 +201,9 @@ class LocalRunner:
                 "cores": self._cores(workload.threads),
             }
             text = replace(workload.task, trace=None).to_text().encode()
+            begin = time.monotonic()
             answer = self._asked(header, text, START_SECONDS + self.limits.build + self.limits.run)
+            self._opening = time.monotonic() - begin
             if not isinstance(answer, _Ended):
                 self._opened = "error" not in answer
                 return answer
