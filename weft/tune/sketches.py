@@ -36,8 +36,9 @@ def space_of(task: KernelTask) -> Space:
         found: dict[tuple[object, ...], Sketch] = {_shape(default): TraceSketch("default", default)}
         if task.maker.schedule is default_schedule:
             for name, trace in _others(task):
-                if len(found) < MAX_SKETCHES:
-                    found.setdefault(_shape(trace), TraceSketch(name, trace))
+                found.setdefault(_shape(trace), TraceSketch(name, trace))
+                if len(found) == MAX_SKETCHES:  # the rest need not be scheduled
+                    break
     return Space(tuple(found.values()))
 
 
