@@ -3,7 +3,7 @@
 
 #include "session.h"
 
-enum { MAX_THREADS = 1024, MAX_REPEAT = 1 << 20, MAX_CALLS = 1 << 30 };
+enum { MAX_REPEAT = 1 << 20, MAX_CALLS = 1 << 30 };
 
 int32_t rpc_load(rpc_session *s, rpc_reader *in, rpc_writer *out) {
     char format[RPC_NAME], entry[RPC_NAME];
@@ -83,7 +83,7 @@ static int32_t read_call(rpc_session *s, rpc_reader *in, call *c) {
     c->threads = rpc_read_u32(in);
     int32_t code = read_operands(s, in, c);
     if (code || in->bad) return code ? code : rpc_malformed(s);
-    if (c->threads < 1 || c->threads > MAX_THREADS)
+    if (c->threads < 1 || c->threads > RPC_MAX_THREADS)
         return rpc_refuse(s, RPC_MALFORMED, "%lu threads are not possible", (unsigned long)c->threads);
     const rpc_object *loaded = rpc_find_object(&s->codes, number);
     if (!loaded) return rpc_refuse(s, RPC_NOT_THERE, "there is no code %lu", (unsigned long)number);
@@ -126,21 +126,30 @@ int32_t rpc_launch(rpc_session *s, rpc_reader *in, rpc_writer *out) {
     return code;
 }
 
-int32_t rpc_measure(int32_t (*one)(void *context), void *context, uint32_t repeat, uint64_t least, rpc_writer *out) {
+int32_t rpc_read_timing(rpc_session *s, rpc_reader *in, rpc_timing *t) {
+    t->repeat = rpc_read_u32(in);
+    t->least = rpc_read_u64(in);
+    if (!rpc_read_all(in)) return rpc_malformed(s);
+    if (t->repeat && t->repeat <= MAX_REPEAT && 8 * (uint64_t)t->repeat <= s->link->out.limit) return RPC_FINE;
+    return rpc_refuse(s, RPC_MALFORMED, "%lu measurements are not possible in one request", (unsigned long)t->repeat);
+}
+
+int32_t rpc_measure(void *timing) {
+    const rpc_timing *t = timing;
     int64_t calls = 1;
-    int32_t result = one(context);
-    for (uint32_t i = 0; i < repeat && !result; i++) {
+    int32_t result = t->call(t->context);
+    for (uint32_t i = 0; i < t->repeat && !result; i++) {
         for (;;) {
             const int64_t start = weft_nanoseconds();
-            for (int64_t k = 0; k < calls && !result; k++) result = one(context);
+            for (int64_t k = 0; k < calls && !result; k++) result = t->call(t->context);
             const int64_t taken = weft_nanoseconds() - start;
             if (!result && rpc_is_late()) result = INT32_MIN;
-            if (result || (uint64_t)taken >= least || calls >= MAX_CALLS) {
-                rpc_write_f64(out, (double)taken / (double)calls);
+            if (result || (uint64_t)taken >= t->least || calls >= MAX_CALLS) {
+                rpc_write_f64(t->out, (double)taken / (double)calls);
                 break;
             }
             /* A fifth more than was needed, so that the next measurements do not fall short again. */
-            const double wanted = 1.2 * (double)calls * (double)least / (double)(taken > 0 ? taken : 1);
+            const double wanted = 1.2 * (double)calls * (double)t->least / (double)(taken > 0 ? taken : 1);
             calls = wanted > 10.0 * (double)calls ? 10 * calls : (int64_t)wanted + 1;
             if (calls > MAX_CALLS) calls = MAX_CALLS;
         }
@@ -148,26 +157,12 @@ int32_t rpc_measure(int32_t (*one)(void *context), void *context, uint32_t repea
     return result;
 }
 
-typedef struct timing {
-    call *call;
-    uint32_t repeat;
-    uint64_t least;
-    rpc_writer *out;
-} timing;
-
-static int32_t time_call(void *context) {
-    const timing *t = context;
-    return rpc_measure(call_once, t->call, t->repeat, t->least, t->out);
-}
-
 int32_t rpc_time(rpc_session *s, rpc_reader *in, rpc_writer *out) {
     call c;
+    rpc_timing t = {.call = call_once, .context = &c, .out = out};
     int32_t code = read_call(s, in, &c);
-    timing t = {&c, rpc_read_u32(in), rpc_read_u64(in), out};
-    if (!code && !rpc_read_all(in)) code = rpc_malformed(s);
-    if (!code && (!t.repeat || t.repeat > MAX_REPEAT || 8 * (uint64_t)t.repeat > s->link->out.limit))
-        code = rpc_refuse(s, RPC_MALFORMED, "%lu measurements are not possible in one request", (unsigned long)t.repeat);
-    if (!code) code = call_with_limits(s, &c, time_call, &t);
+    if (!code) code = rpc_read_timing(s, in, &t);
+    if (!code) code = call_with_limits(s, &c, rpc_measure, &t);
     free_call(&c);
     return code;
 }

@@ -4,7 +4,7 @@
 
 #include "session.h"
 
-enum { MAX_THREADS = 1024, ALIGN = 64 };
+enum { ALIGN = 64 };
 
 /* An executable, and what it keeps: it refers to the client's constants and code. */
 typedef struct model {
@@ -93,7 +93,7 @@ static int32_t make(rpc_session *s, rpc_reader *in, making *k) {
     for (uint32_t i = 0; i < kernels && !code; i++) code = find_kernel(s, in, k, i);
     for (uint32_t i = 0; i < constants && !code; i++) code = find_constant(s, in, k, i);
     if (code) return code;
-    if (!rpc_read_all(in) || threads < 1 || threads > MAX_THREADS || memory_limit < 0) return rpc_malformed(s);
+    if (!rpc_read_all(in) || threads < 1 || threads > RPC_MAX_THREADS || memory_limit < 0) return rpc_malformed(s);
     const char *words = rpc_find_range(s, address, nbytes);
     if (!words || (uintptr_t)words % 8 || nbytes % 8)
         return rpc_refuse(s, RPC_NOT_THERE, "the program does not lie in one allocation, as words of 8 bytes");
@@ -240,24 +240,12 @@ int32_t rpc_run(rpc_session *s, rpc_reader *in, rpc_writer *out) {
     return code;
 }
 
-typedef struct timing {
-    arguments *arguments;
-    uint32_t repeat;
-    uint64_t least;
-    rpc_writer *out;
-} timing;
-
-static int32_t time_run(void *context) {
-    const timing *t = context;
-    return rpc_measure(run_once, t->arguments, t->repeat, t->least, t->out);
-}
-
 int32_t rpc_time_run(rpc_session *s, rpc_reader *in, rpc_writer *out) {
     arguments a;
+    rpc_timing t = {.call = run_once, .context = &a, .out = out};
     int32_t code = read_arguments(s, in, &a);
-    timing t = {&a, rpc_read_u32(in), rpc_read_u64(in), out};
-    if (!code && (!rpc_read_all(in) || !t.repeat || 8 * (uint64_t)t.repeat > s->link->out.limit)) code = rpc_malformed(s);
-    if (!code) code = run_with_limits(s, time_run, &t);
+    if (!code) code = rpc_read_timing(s, in, &t);
+    if (!code) code = run_with_limits(s, rpc_measure, &t);
     free_arguments(&a);
     return code;
 }

@@ -106,7 +106,21 @@ void rpc_end_code(weft_watch *watch);
 /* Whether the time of the request is over. */
 bool rpc_is_late(void);
 
-/* Nanoseconds of one call, `repeat` times (see the protocol); stops at the first result that is not 0, and returns it. */
-int32_t rpc_measure(int32_t (*call)(void *context), void *context, uint32_t repeat, uint64_t least, rpc_writer *out);
+/* Threads that a call or an executable may ask for. */
+enum { RPC_MAX_THREADS = 1024 };
+
+/* A call that is measured: `repeat` times, each the mean of as many calls as take `least` nanoseconds together. */
+typedef struct rpc_timing {
+    int32_t (*call)(void *context);
+    void *context;
+    uint32_t repeat;
+    uint64_t least;
+    rpc_writer *out; /* takes the nanoseconds */
+} rpc_timing;
+
+/* Reads `repeat` and `least`, which end a request. */
+int32_t rpc_read_timing(rpc_session *s, rpc_reader *in, rpc_timing *t);
+/* Measures an rpc_timing; stops at the first result that is not 0, and returns it. */
+int32_t rpc_measure(void *timing);
 
 #endif
