@@ -14,9 +14,9 @@ typedef struct rpc_key {
 /* Bytes that nobody can guess. False: the system has none. */
 bool rpc_random(void *to, size_t bytes);
 
-/* Begins TLS if there is a certificate, greets, and lets the other side prove that it knows the key; `claim(context)` then says whether there is a session for
- * it (NULL: yes), or why not. From then on, frames carry MACs, and payloads of `limit` bytes are taken. False: the
- * connection must end; `link->why` says why. */
+/* Begins TLS if there is a certificate, greets, and lets the other side prove that it knows the key; `claim(context)`
+ * then says whether there is a session for it (NULL: yes), or why not. From then on, frames carry MACs, and payloads of
+ * `limit` bytes are taken. False: the connection must end; `link->why` says why. */
 bool rpc_accept(rpc_link *link, const rpc_key *key, uint32_t limit, const char *(*claim)(void *context), void *context);
 
 /* The connector's side, of a machine that registers at a tracker, which may then send payloads of `limit` bytes. */

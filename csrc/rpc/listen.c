@@ -29,7 +29,8 @@
 #include <sys/prctl.h>
 #endif
 
-enum { MAX_SESSIONS = 256, MAX_HANDSHAKES = 32, MAX_CHILDREN = MAX_SESSIONS + MAX_HANDSHAKES, GRACE_SECONDS = 3, TICKET_SECONDS = 30, SPARE_PLACES = 4 };
+enum { MAX_HANDSHAKES = 32, MAX_CHILDREN = RPC_MAX_SESSIONS + MAX_HANDSHAKES, SPARE_PLACES = 4 };
+enum { GRACE_SECONDS = 3, TICKET_SECONDS = 30, LATE_SECONDS = 15 };
 
 typedef struct child {
     pid_t pid; /* 0: the place is free */
@@ -162,8 +163,9 @@ static void start_child(server *v, int fd, const rpc_address *from) {
         rpc_log("connection %lu: no process for it: %s", number, strerror(errno));
         return;
     }
-    const int64_t seconds = v->options->session_seconds;
-    v->children[slot] = (child){pid, number, seconds ? weft_nanoseconds() + (seconds + 15) * RPC_SECOND : INT64_MAX};
+    /* The session ends by itself before that, and can say why. */
+    const int64_t limit = v->options->session_seconds, late = LATE_SECONDS + (v->tickets ? TICKET_SECONDS : 0);
+    v->children[slot] = (child){pid, number, limit ? weft_nanoseconds() + (limit + late) * RPC_SECOND : INT64_MAX};
     v->count++;
 }
 
@@ -235,7 +237,7 @@ static void end_children(server *v) {
     kill_children(v, SIGTERM, false);
     for (reap(v); v->count && weft_nanoseconds() < until; reap(v)) (void)nanosleep(&(struct timespec){0, 10000000}, NULL);
     kill_children(v, SIGKILL, false);
-    while (v->count && waitpid(-1, NULL, 0) > 0) v->count--;
+    while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {} /* the process that registers is one of them */
 }
 
 /* Waits for connections and for children, with the signals let through only while it waits. */

@@ -14,7 +14,7 @@
 #include "listen.h"
 #include "tls.h"
 
-enum { DEFAULT_PORT = 9190, MAX_SESSIONS = 256 };
+enum { DEFAULT_PORT = 9190 };
 
 static const char HELP[] =
     "Usage: weft-rpc-server [OPTIONS]\n"
@@ -67,7 +67,18 @@ typedef struct number_option {
     int64_t value;
 } number_option;
 
-enum { PORT, SESSIONS, SESSION_BYTES, SESSION_SECONDS, CPU_SECONDS, REQUEST_SECONDS, IDLE_SECONDS, FRAME_BYTES, PUBLIC_PORT, NUMBERS };
+enum {
+    PORT,
+    SESSIONS,
+    SESSION_BYTES,
+    SESSION_SECONDS,
+    CPU_SECONDS,
+    REQUEST_SECONDS,
+    IDLE_SECONDS,
+    FRAME_BYTES,
+    PUBLIC_PORT,
+    NUMBERS
+};
 #define MOST_SECONDS INT64_C(1000000000)
 
 typedef struct given {
@@ -77,7 +88,7 @@ typedef struct given {
 
 static const given DEFAULTS = {.numbers = {
     [PORT] = {"--port", 0, 65535, false, DEFAULT_PORT},
-    [SESSIONS] = {"--max-sessions", 1, MAX_SESSIONS, false, 0},
+    [SESSIONS] = {"--max-sessions", 1, RPC_MAX_SESSIONS, false, 0},
     [SESSION_BYTES] = {"--session-bytes", 0, INT64_MAX, true, 0},
     [SESSION_SECONDS] = {"--session-seconds", 0, MOST_SECONDS, false, 3600},
     [CPU_SECONDS] = {"--cpu-seconds", 0, MOST_SECONDS, false, 3600},
@@ -100,7 +111,8 @@ static int take_text(const char *word, const char *value, char *to, size_t room)
 
 /* An option with a value. */
 static int take_value(rpc_options *o, given *g, const char *word, const char *value) {
-    if (strcmp(word, "--listen") == 0) return take_text(word, strcmp(value, "localhost") ? value : "127.0.0.1", o->address, sizeof o->address);
+    if (strcmp(word, "--listen") == 0)
+        return take_text(word, strcmp(value, "localhost") ? value : "127.0.0.1", o->address, sizeof o->address);
     if (strcmp(word, "--name") == 0) return take_text(word, value, o->name, sizeof o->name);
     if (strcmp(word, "--tracker") == 0) return o->tracker = value, -1;
     if (strcmp(word, "--board-key") == 0) return take_text(word, value, o->board_key, sizeof o->board_key);

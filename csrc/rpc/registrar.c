@@ -151,7 +151,8 @@ static bool register_once(registration *r) {
     r->heartbeat = 0;
     while (next_line(&at, &left, line))
         if (strncmp(line, "heartbeat_seconds=", 18) == 0) r->heartbeat = strtod(line + 18, NULL);
-    return (r->heartbeat > 0 && r->heartbeat < 1e6) || fail(r, "the tracker does not say how often it wants to hear of this machine");
+    return (r->heartbeat > 0 && r->heartbeat < 1e6) ||
+           fail(r, "the tracker does not say how often it wants to hear of this machine");
 }
 
 static bool report(registration *r) {

@@ -8,6 +8,8 @@
 #include "tickets.h"
 #include "weft_runtime.h"
 
+enum { RPC_MAX_SESSIONS = 256 };
+
 /* What the command line says; 0 for limits: none. */
 typedef struct rpc_options {
     char address[64], name[RPC_NAME];

@@ -47,7 +47,11 @@ bool rpc_tickets_use(rpc_tickets *t, const unsigned char bytes[RPC_TICKET], pid_
         rpc_ticket *one = &t->items[i];
         int64_t expected = RPC_TICKET_GRANTED;
         if (atomic_load(&one->state) != RPC_TICKET_GRANTED || !rpc_equal(one->bytes, bytes, RPC_TICKET)) continue;
-        return weft_nanoseconds() <= one->expires && atomic_compare_exchange_strong(&one->state, &expected, process);
+        if (!atomic_compare_exchange_strong(&one->state, &expected, process)) return false;
+        /* Its place may have passed to another lease since it was compared; nobody else changes it from here on. */
+        if (rpc_equal(one->bytes, bytes, RPC_TICKET) && weft_nanoseconds() <= one->expires) return true;
+        atomic_store(&one->state, atomic_load(&one->ending) ? RPC_TICKET_FREE : RPC_TICKET_GRANTED);
+        return false;
     }
     return false;
 }
