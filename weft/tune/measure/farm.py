@@ -15,13 +15,13 @@ from typing import Final
 
 from weft.kernels.machine_code import MachineCode
 from weft.rpc.backoff import Backoff
-from weft.rpc.errors import LinkError, RemoteError
+from weft.rpc.errors import LinkError
 from weft.rpc.session import Session
 from weft.schedule.trace import Trace
 from weft.support.errors import UserError
 from weft.tune.measure.boards import BoardSource, HeldBoard, may_come
 from weft.tune.measure.local import MOST_STARTS, Workload
-from weft.tune.measure.remote_bench import Failed, RemoteBench, is_blamed
+from weft.tune.measure.remote_bench import Failed, RemoteBench, blame_of
 from weft.tune.measure.timing import Limits
 from weft.tune.record import Outcome, TrialRecord
 
@@ -215,8 +215,7 @@ class BoardThread(threading.Thread):
 
     def _failed(self, error: UserError) -> None:
         """There is no board, or the kernel cannot be opened on it."""
-        at_work, has_board = self._session is not None, self._board is not None
-        blame = error.message if has_board and isinstance(error, RemoteError) and is_blamed(error) else ""
+        at_work, blame = self._session is not None, blame_of(error)
         is_link = isinstance(error, LinkError)
         with self._state.changed:
             if at_work and not blame and (not is_link or error.code in ("N014", "N015")):

@@ -10,6 +10,7 @@ from weft.support.errors import UserError
 from weft.tune.measure.boards import BoardSource, HeldBoard, may_come
 from weft.tune.measure.farm import TAKE_SECONDS
 from weft.tune.measure.local import RunnerGone
+from weft.tune.measure.remote_bench import blame_of
 
 
 class ModelBoard:
@@ -25,7 +26,7 @@ class ModelBoard:
         and what keeps it from ever getting one."""
         if self._session is not None and self._session.lost is None:
             return self._session
-        self._give_back(self._session.lost.message if self._session is not None and self._session.lost else "")
+        self._give_back(blame_of(self._session.lost if self._session is not None else None))
         until, backoff = time.monotonic() + self._patience, Backoff()
         while True:
             try:
@@ -33,7 +34,7 @@ class ModelBoard:
                 self._session = self._board.connect(None)
                 return self._session
             except UserError as error:
-                self._give_back(error.message)
+                self._give_back(blame_of(error))
                 if not may_come(error):
                     raise
                 if time.monotonic() > until:

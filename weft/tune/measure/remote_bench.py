@@ -260,13 +260,13 @@ class RemoteBench:
             return Failed(Outcome.LOST, said, blame=said, over=True)
         if not isinstance(error, LinkError):
             outcome = _OUTCOMES.get(error.code, Outcome.LOST) if in_candidate else Outcome.LOST
-            blame = said if outcome is Outcome.LOST and is_blamed(error) else ""
+            blame = blame_of(error) if outcome is Outcome.LOST else ""
             return Failed(outcome, said, blame, over=outcome is Outcome.LOST)
         if in_candidate and error.code == "N014":
             return Failed(Outcome.CRASHED, said, over=True)
         limit = min(self._limits.run, self._session.machine.request_seconds or math.inf)
         took_long = time.monotonic() - self._began >= 0.9 * limit
-        blame = said if is_blamed(error) else ""
+        blame = blame_of(error)
         if in_candidate and took_long and error.code in ("N007", "N015"):
             return Failed(Outcome.TIMEOUT, said, blame, over=True)
         return Failed(Outcome.LOST, said, blame, over=True)
@@ -287,6 +287,6 @@ def least_seconds(workload: Workload) -> float:
     return max(LEAST_SECONDS, operations / peak / FASTER_THAN_PEAK)
 
 
-def is_blamed(error: RemoteError) -> bool:
-    """Whether an error is the fault of a board, or of the way to it."""
-    return error.code in _BLAMED
+def blame_of(error: UserError | None) -> str:
+    """What an error says that is the fault of a board, or of the way to it; empty for any other."""
+    return error.message if isinstance(error, RemoteError) and error.code in _BLAMED else ""
