@@ -25,9 +25,11 @@ from weft.support.errors import UserError
 from weft.tir.text import parse
 from weft.tune.database import Database
 from weft.tune.kernel_tuner import KernelTuner
-from weft.tune.measure.batch import beside_best
+from weft.tune.measure import building
+from weft.tune.measure.batch import Batch, beside_best
+from weft.tune.measure.boards import AddressedBoards
 from weft.tune.measure.building import Builders, Built
-from weft.tune.measure.farm import Opened, _rescaled
+from weft.tune.measure.farm import Farm, Opened, TrialJob, _rescaled
 from weft.tune.measure.local import LocalRunner, RunnerGone, RunsModels, Workload
 from weft.tune.measure.remote import RemoteRunner, runner_for
 from weft.tune.record import Outcome, TrialRecord
@@ -191,6 +193,28 @@ def test_building_has_a_time_limit(task: KernelTask) -> None:
     with Builders(1, 0.0) as builders:
         late = built_by(builders, task)
     assert isinstance(late, tuple) and late[0] is Outcome.TIMEOUT
+
+
+def test_nothing_is_built_after_the_end(task: KernelTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end comes while a process is being started: the kernel is not built in this one instead."""
+    built: list[object] = []
+    builders = Builders(1, LONG)
+    monkeypatch.setattr(building, "start_python", lambda module: builders._closed.set())
+    monkeypatch.setattr(building, "built_here", built.append)
+    builders.build(task, built.append)
+    eventually(builders._closed.is_set)
+    builders.close()
+    assert not built
+
+
+def test_no_job_outlives_its_batch() -> None:
+    farm = Farm(AddressedBoards("127.0.0.1:1", KEY), 0, QUICK)
+    batch, job = Batch(farm, 1), TrialJob(lambda record: None)
+    batch.add(0, job)
+    assert list(farm.state.jobs) == [job]
+    batch.end()
+    batch.add(1, job)  # it was being built
+    assert not farm.state.jobs
 
 
 # ---- a board that fails ----------------------------------------------------------------------------------------------

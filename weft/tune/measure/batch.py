@@ -18,13 +18,20 @@ class Batch:
         self.farm, self._threads = farm, threads
         self.records: dict[int, TrialRecord] = {}
         """By the places of the candidates; ``farm.state.changed`` tells of them."""
-        self.over = False
+        self._over = False
         """Whether nobody waits for records any more."""
 
     def add(self, at: int, job: TrialJob) -> None:
         """Have a candidate measured that was built."""
-        if not self.over:
-            self.farm.add(job)
+        with self.farm.state.changed:  # no job comes to the farm after the end of its batch: the kernel may be another
+            if not self._over:
+                self.farm.add(job)
+
+    def end(self) -> None:
+        """Drop what no board has begun, and what is not built yet."""
+        with self.farm.state.changed:
+            self._over = True
+            self.farm.drop()
 
     def fail(self, at: int, trace: Trace, why: tuple[Outcome, str]) -> None:
         """Note that a candidate is not measured, unless it has a record."""

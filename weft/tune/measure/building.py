@@ -78,6 +78,8 @@ class Builders:
             task, tell = asked
             if process is None:
                 process = self._started()
+                if self._closed.is_set():  # else the kernel would be built here, while close waits
+                    break
             made, process = self._built(task, process)
             if not self._closed.is_set():
                 tell(made)
@@ -88,6 +90,8 @@ class Builders:
         if process is None:
             return None
         self._processes.add(process)
+        if self._closed.is_set():  # close may have looked for processes before
+            end(process)
         with contextlib.suppress(EOFError, OSError):  # TimeoutError is an OSError
             if receive_within(process.stdout, time.monotonic() + START_SECONDS) == compiler_fingerprint().encode():
                 return process

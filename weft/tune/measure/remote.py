@@ -169,8 +169,7 @@ class RemoteRunner:
                 self._wait(batch, at, traces)
                 yield batch.records[at]
         finally:
-            batch.over = True
-            farm.drop()
+            batch.end()
 
     def _submit(self, batch: Batch, at: int, job: TrialJob) -> None:
         """Have a candidate built, and measured then."""
