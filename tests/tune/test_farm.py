@@ -29,7 +29,6 @@ from boards_kit import (
     emulated_program,
     eventually,
     kill,
-    local_program,
     server_of,
     traces_of,
     tuner_of,
@@ -64,11 +63,6 @@ SIDE = 12
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("servers")
-
-
-@pytest.fixture(scope="module")
-def program(folder: Path) -> Path:
-    return local_program(folder)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boards_kit import LONG, QUICK, SIDE, local_program, made_in_c, server_of, task_for
+from boards_kit import LONG, QUICK, SIDE, made_in_c, server_of
 from tuned_kernels import product, split_by
 
 from weft.kernels.machine_code import MachineCode, machine_code
@@ -22,22 +22,6 @@ from weft.tir.text import parse
 from weft.tune.measure.local import Workload
 from weft.tune.measure.remote_bench import LEAST_SECONDS, BoardFault, Failed, RemoteBench, least_seconds
 from weft.tune.record import Outcome, TrialRecord
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return local_program(tmp_path_factory.mktemp("server"))
-
-
-@pytest.fixture(scope="module")
-def server(program: Path) -> Iterator[LocalServer]:
-    with server_of([str(program)], "--name", "desk", "--max-sessions", "8") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def task(server: LocalServer) -> KernelTask:
-    return task_for(server)
 
 
 @pytest.fixture(scope="module")

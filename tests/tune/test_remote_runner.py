@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from boards_kit import KEY, LONG, QUICK, eventually, kill, local_program, server_of, task_for, traces_of, tuner_of
+from boards_kit import KEY, LONG, QUICK, eventually, kill, server_of, task_for, traces_of, tuner_of
 from tuned_kernels import product, timed
 
 from weft.kernels.machine_code import MachineCode
@@ -37,22 +37,6 @@ from weft.tune.scheduler import Budget, TaskScheduler, TaskState
 from weft.tune.search import strategy_named
 from weft.tune.search.history import Trial
 from weft.tune.sketches import space_of
-
-
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return local_program(tmp_path_factory.mktemp("server"))
-
-
-@pytest.fixture(scope="module")
-def server(program: Path) -> Iterator[LocalServer]:
-    with server_of([str(program)], "--name", "desk", "--max-sessions", "8") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def task(server: LocalServer) -> KernelTask:
-    return task_for(server)
 
 
 @pytest.fixture(scope="module")
