@@ -78,6 +78,8 @@ def test_servers_for_boards(quick_build: list[list[str]], tmp_path: Path) -> Non
         (["-o", "x", "--cc", "no-such-compiler"], "N019"),
         (["-o", "x", "--cc", "'"], "N019"),
         (["-o", "x", "--target", "no-such-board"], "G002"),
+        (["-o", "no-such-folder/x"], "I030"),
+        (["-o", "."], "I030"),
         (["--tls-cert", "x"], "N020"),
         (["--tls-cert", "x", "--tls-key", "y"], "N020"),
         (["--tls-cert", "x", "--tls-key", "y", "--port", "7"], "I020"),
@@ -97,6 +99,14 @@ def test_what_compilers_say_is_told(compiler: list[str], tmp_path: Path, monkeyp
     monkeypatch.setattr(server_build, "SOURCES", tmp_path)
     with pytest.raises(RemoteError, match="sources of the server"):
         server_build.build_server(compiler, tmp_path / "server")
+
+
+def test_what_linkers_say_is_told(compiler: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rpc").mkdir()
+    (tmp_path / "rpc" / "listen.c").write_text("int main(void) { return 0; }")
+    monkeypatch.setattr(server_build, "SOURCES", tmp_path)
+    with pytest.raises(RemoteError, match="the server: .*lno-such-library"):
+        server_build.build_server([*compiler, "-Wl,-lno-such-library"], tmp_path / "server", (), static=False)
 
 
 def test_programs_that_are_no_servers() -> None:

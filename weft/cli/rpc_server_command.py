@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from weft.support.errors import UserError
+from weft.support.files import check_writable
 
 
 @click.command("rpc-server", context_settings={"ignore_unknown_options": True})
@@ -59,6 +60,7 @@ def _write(output: str, target: str | None, cc: str, options: Sequence[str]) -> 
 
     if options:
         raise UserError(f"{' '.join(options)} has no effect with -o", code="I020", hint="give it where the server runs")
+    check_writable(output)
     compiler = local_compiler(cc) if target is None else cross_compiler(target, cc)
     build_server(compiler, Path(output))
     click.echo(f"wrote {output} ({Path(output).stat().st_size / 1e6:.1f} MB)")

@@ -77,9 +77,8 @@ def build_server(compiler: Sequence[str], output: Path, flags: Sequence[str] = F
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False)
         if done.returncode:
-            said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[-300:])
             raise RemoteError(
-                f"the C compiler '{shlex.join(compiler)}' does not build the server: {said or 'it does not say why'}",
+                f"the C compiler '{shlex.join(compiler)}' does not build the server: {_reason(done.stderr)}",
                 code="N019",
                 hint="a static C library is needed (apt install libc6-dev)" if static else None,
             )
@@ -90,6 +89,13 @@ def build_server(compiler: Sequence[str], output: Path, flags: Sequence[str] = F
         raise RemoteError(f"the server cannot be built: {error}", code="N019") from error
     finally:
         made.unlink(missing_ok=True)
+
+
+def _reason(said: str) -> str:
+    """The line of a compiler that says what is wrong, or the last ones."""
+    lines = [line for line in said.splitlines() if not line.startswith("collect2:")]  # it only says that ld has failed
+    found = next((line for line in lines if "error" in line), "\n".join(lines).strip()[-300:])
+    return found or "it does not say why"
 
 
 def local_server(compiler: str = "") -> Path:
