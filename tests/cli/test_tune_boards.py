@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from weft.rpc.tracker.limits import TrackerLimits
 from weft.rpc.tracker.running import running_tracker
 from weft.tune import in_model
 from weft.tune.database import Database
+from weft.tune.measure import remote
 
 KEY = b"a key of the tests of the command line"
 QUICK = ("--threads", 1, "--strategy", "random", "--no-learned", "--trials", 3)
@@ -77,6 +79,16 @@ def test_a_kernel_is_tuned_on_a_board_of_a_tracker(
             )
         assert answer.status == 0, answer.err
         assert tracker.status.boards[0].lost == 0
+
+
+def test_a_board_that_does_not_answer(
+    weft_command: Weft, tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "runner_for", partial(remote.runner_for, patience=0.2))
+    small = dense(tmp_path / "small.onnx", 4)
+    answer = weft_command("tune", small, "--db", "tuned.db", "--board", "127.0.0.1:1", "--key-file", key_file)
+    assert answer.status == 1 and "error[U041]" in answer.err
+    assert "there is no board yet, waiting: cannot connect to 127.0.0.1:1" in answer.err
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from weft.rpc.errors import LinkError
+from weft.support.errors import UserError
 from weft.tune.measure.model_board import ModelBoard
 
 
@@ -54,6 +55,13 @@ def test_a_board_that_cannot_be_reached(code: str, blame: str) -> None:
     assert boards.blames == [blame]
     model_board.close()
     assert boards.blames == [blame, ""]
+
+
+def test_who_waits_is_told_why() -> None:
+    boards = Boards(*(LinkError("no answer", code=code) for code in ("N005", "N005", "N008")))
+    told: list[UserError] = []
+    ModelBoard(boards, 10.0).session(told.append)
+    assert [error.code for error in told] == ["N005", "N008"]
 
 
 def test_a_key_that_is_refused_is_said_at_once() -> None:

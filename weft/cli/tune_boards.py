@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from weft.support.errors import UserError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -48,7 +50,7 @@ def measuring_where_asked(given: dict[str, Any], search: dict[str, Any]) -> Iter
         boards=given["boards"],
         secret=given["key_file"],
     ) as runner:
-        machine = runner.machine()
+        machine = runner.machine(_tell_why)
         click.echo(f"measuring on {machine.name} ({machine.architecture}, {machine.cores} cores)", err=True)
         search["runner"] = runner
         if search["target"] == "cpu":
@@ -56,3 +58,8 @@ def measuring_where_asked(given: dict[str, Any], search: dict[str, Any]) -> Iter
         if search["threads"] is None:
             search["threads"] = min(machine.cores, MAX_THREADS)
         yield
+
+
+def _tell_why(reason: UserError) -> None:
+    hint = f"\n  = {reason.hint}" if reason.hint else ""
+    click.echo(f"there is no board yet, waiting: {reason.message}{hint}", err=True)

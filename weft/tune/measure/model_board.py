@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from weft.rpc.backoff import Backoff
 from weft.rpc.session import Session
@@ -21,13 +22,14 @@ class ModelBoard:
         self._board: HeldBoard | None = None
         self._session: Session | None = None
 
-    def session(self) -> Session:
-        """A session with the board, the same one while it lives. Raises RunnerGone (U041) if there is no board in time,
-        and what keeps it from ever getting one."""
+    def session(self, on_wait: Callable[[UserError], object] = lambda reason: None) -> Session:
+        """A session with the board, the same one while it lives. ``on_wait`` is called with the reason why there is no
+        board yet, whenever it is one of another code. Raises RunnerGone (U041) if there is no board in time, and what
+        keeps it from ever getting one."""
         if self._session is not None and self._session.lost is None:
             return self._session
         self._give_back(blame_of(self._session.lost if self._session is not None else None))
-        until, backoff = time.monotonic() + self._patience, Backoff()
+        until, backoff, told = time.monotonic() + self._patience, Backoff(), ""
         while True:
             try:
                 self._board = self._boards.take(min(TAKE_SECONDS, max(0.1, until - time.monotonic())))
@@ -41,6 +43,9 @@ class ModelBoard:
                     raise RunnerGone(
                         f"no board comes within {self._patience:g} seconds: {error.message}", hint=error.hint
                     ) from error
+                if error.code != told:
+                    told = error.code
+                    on_wait(error)
             time.sleep(backoff.pause())
 
     def close(self) -> None:

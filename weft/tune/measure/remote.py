@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Self
 
@@ -111,9 +111,10 @@ class RemoteRunner:
 
     # ---- whole models -----------------------------------------------------------------------------------------------
 
-    def machine(self) -> RemoteMachine:
-        """What a board is: ``machine().target()`` is the target to compile for. Raises as :meth:`open` does."""
-        return self._model_board().session().machine
+    def machine(self, on_wait: Callable[[UserError], object] = lambda reason: None) -> RemoteMachine:
+        """What a board is: ``machine().target()`` is the target to compile for. ``on_wait`` is called with the reason
+        why there is no board yet, whenever it is one of another code. Raises as :meth:`open` does."""
+        return self._model_board().session(on_wait).machine
 
     def executable(self, artifact: Artifact, threads: int) -> RemoteExecutable:
         """A model on a board; the models since the last :meth:`measure` are on the same one. Raises RemoteError as
@@ -204,12 +205,13 @@ class RemoteRunner:
                 name = self._opened.workload.task.program.name
                 raise UserError(f"kernel '{name}' cannot be measured: {reason}", code="U040")
             if missing > self.patience or refused:
-                self._give_up(batch, traces, reason)
+                why = "they refuse the kernel" if refused else f"none could be had for {self.patience:g} seconds"
+                self._give_up(batch, traces, f"{why} ({reason})")
                 return
 
-    def _give_up(self, batch: Batch, traces: Sequence[Trace | None], reason: str) -> None:
+    def _give_up(self, batch: Batch, traces: Sequence[Trace | None], why: str) -> None:
         gone = RunnerGone(
-            f"no board measures any more: none could be had for {self.patience:g} seconds ({reason})",
+            f"no board measures any more: {why}",
             code="U041",
             hint="what was measured is in the database; when boards are back, run it again, and it goes on there",
         )
