@@ -5,9 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from weft.cli.common import (
     console,
@@ -30,6 +31,9 @@ _RIGHT = (1, 2, 3, 4, 5)
 """Columns of numbers in the table of kernels."""
 _OFTEN_ALIKE = (1, 5)
 """Columns that are left out where all kernels are called once, or no bound is known."""
+
+_OF_MODELS: Final = ("shapes", "files", "no_check", "policy", "precision", "winograd")
+"""Parameters that say something about whole models."""
 
 
 @click.command("tune")
@@ -108,7 +112,7 @@ def command(model: str | None, kernel: str | None, db: str | None, **given: Any)
     search |= {"threads": given["threads"], "learned": not given["no_learned"], "sizes": _sizes(given["sizes"])}
     search |= {"database": str(found), "progress": True}
     if kernel is not None:
-        _refuse(given, ("shapes", "files", "no_check"))
+        _refuse_options_of_models()
     with measuring_where_asked(given, search):
         if kernel is not None:
             _tune_kernel(kernel, search)
@@ -121,12 +125,13 @@ def _sizes(words: Sequence[str]) -> dict[str, Any]:
     return dict(parse_shapes(words, "--size"))
 
 
-def _refuse(given: dict[str, Any], names: Sequence[str]) -> None:
-    """Raise UsageError for options of models."""
-    words = {"shapes": "--shape", "files": "--input", "no_check": "--no-check"}
-    for name in names:
-        if given[name]:
-            raise click.UsageError(f"{words[name]} is for models, not for --kernel")
+def _refuse_options_of_models() -> None:
+    """Raise UsageError for options that mean nothing for one kernel."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name in _OF_MODELS and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"{parameter.opts[-1]} is for models, not for --kernel")
 
 
 def _tune_model(model: str, search: dict[str, Any], given: dict[str, Any]) -> None:
