@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from weft.support.errors import InputError
-from weft.support.files import replace_text
+from weft.support.files import replace_text, write_file
 from weft.support.html import escape, html_table, preformatted
 from weft.support.words import counted
 from weft.tune import charts
@@ -30,11 +29,8 @@ pre{font:12px/1.35 ui-monospace,monospace;overflow-x:auto}
 
 def write_report(result: TuningResult, path: str | os.PathLike[str]) -> None:
     """Write the report of ``result`` to ``path``. Raises InputError I030 if it cannot be written."""
-    try:
-        replace_text(path, report_page(result))
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise InputError(f"'{os.fspath(path)}' cannot be written: {reason}", code="I030") from problem
+    page = report_page(result)
+    write_file(os.fspath(path), lambda: replace_text(path, page))
 
 
 def report_page(result: TuningResult) -> str:
