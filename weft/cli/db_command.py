@@ -223,7 +223,7 @@ def _short_targets(targets: set[str]) -> dict[str, str]:
 
 def _short(target: str, cores: bool = False) -> str:
     """The back end and the processor of a target's text, and the number of cores if asked for."""
-    kind, *words = target.split()
+    kind, *words = target.split() or [""]
     given: dict[str, Any] = dict(w.lstrip("-").split("=", 1) for w in words if w.startswith("-") and "=" in w)
     count = given.get("num-cores", "")
     shown = f", {counted(int(count), 'core')}" if cores and count.isdigit() else ""

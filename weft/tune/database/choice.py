@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
+from weft.tune.database.columns import VERDICT_COLUMNS, sound
 from weft.tune.database.rows import ModelVerdict
 
 RULE: Final = "1"
@@ -43,7 +44,8 @@ def best(connection: sqlite3.Connection, workload: int, threads: int, traced: bo
     refused = refused_traces(connection, workload)
     query = FASTEST.format("AND trace IS NOT NULL" if traced else "")
     rows: Iterator[sqlite3.Row] = connection.execute(query, {"workload": workload, "threads": threads})
-    return next((row for row in rows if row["trace"] not in refused), None)
+    found = next((row for row in rows if row["trace"] not in refused), None)
+    return None if found is None else sound(found)
 
 
 def baseline(connection: sqlite3.Connection, workload: int, threads: int, run: str | None = None) -> sqlite3.Row | None:
@@ -51,7 +53,7 @@ def baseline(connection: sqlite3.Connection, workload: int, threads: int, run: s
     values = {"workload": workload, "threads": threads, "run": run}
     there = connection.execute(FASTEST.format("AND trace IS NULL AND run = :run"), values).fetchone()
     found: sqlite3.Row | None = there or connection.execute(FASTEST.format("AND trace IS NULL"), values).fetchone()
-    return found
+    return None if found is None else sound(found)
 
 
 def improvement(connection: sqlite3.Connection, workload: int, threads: int) -> sqlite3.Row | None:
@@ -86,7 +88,8 @@ def refused_traces(connection: sqlite3.Connection, workload: int) -> frozenset[s
 def verdicts(connection: sqlite3.Connection, trial: int) -> tuple[ModelVerdict, ...]:
     """The verdicts on a trial, by model."""
     rows = connection.execute("SELECT * FROM verdicts WHERE trial = ? ORDER BY model", (trial,))
-    return tuple(ModelVerdict(r["model"], bool(r["accepted"]), r["reason"], r["created"]) for r in rows)
+    found = (sound(row, VERDICT_COLUMNS) for row in rows.fetchall())
+    return tuple(ModelVerdict(r["model"], bool(r["accepted"]), r["reason"], r["created"]) for r in found)
 
 
 def never_pruned(connection: sqlite3.Connection, workload: int, threads: int) -> set[int]:

@@ -13,10 +13,10 @@ from weft.kernels.task import KernelTask
 from weft.schedule.trace import Trace
 from weft.support.errors import UserError
 from weft.tune.database import choice, neighbours
+from weft.tune.database.columns import MAX_INTEGER
 from weft.tune.database.connection import DatabaseFile, new_revision
 from weft.tune.database.exchange import Added, content, from_lines, put_verdict, take, to_lines, workload_number
 from weft.tune.database.rows import (
-    MAX_INTEGER,
     StoredKernel,
     StoredTrial,
     columns_of,
@@ -183,7 +183,8 @@ class Database:
     def workloads(self) -> list[StoredKernel]:
         """All kernels, in the order in which they came into the database."""
         with self._file.reading() as connection:
-            return [stored_kernel_of(row) for row in connection.execute("SELECT * FROM workloads ORDER BY id")]
+            rows = connection.execute("SELECT * FROM workloads ORDER BY id").fetchall()
+            return [stored_kernel_of(row) for row in rows]
 
     def nearest(self, task: KernelTask, count: int, threads: int | None = None) -> list[neighbours.Neighbour]:
         """At most ``count`` other kernels of the same target with the same structure, the nearest first, each with its

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from typing import NamedTuple
 
+from weft.tune.database.columns import sound
 from weft.tune.record import TrialRecord
 
 
@@ -25,22 +26,23 @@ def best_of_run(connection: sqlite3.Connection, workload: int, run: str, threads
     """The best of a run so far; None without one, or where no trial of the run stands for itself: then it is not known
     what its trials ran beside."""
     row = connection.execute(
-        "SELECT steady, default_steady, min(relative IS NOT NULL) OVER () AS none_apart FROM trials "
+        "SELECT *, min(relative IS NOT NULL) OVER () AS none_apart FROM trials "
         "WHERE workload = ? AND outcome = 'ok' AND run = ? AND threads = ? ORDER BY steady, id LIMIT 1",
         (workload, run, threads),
     ).fetchone()
-    return None if row is None or row["none_apart"] else Beside(row["steady"], row["default_steady"])
+    return None if row is None or sound(row)["none_apart"] else Beside(row["steady"], row["default_steady"])
 
 
 def beside_record(connection: sqlite3.Connection, workload: int, record: TrialRecord) -> Beside | None:
     """The times of a schedule that was measured before: as they are stored, or as the record has them."""
     trace = None if record.trace is None else record.trace.to_json()
     row = connection.execute(
-        "SELECT steady, default_steady FROM trials WHERE workload = ? AND outcome = 'ok' AND threads = ? "
+        "SELECT * FROM trials WHERE workload = ? AND outcome = 'ok' AND threads = ? "
         "AND trace IS ? AND seconds = ? ORDER BY id DESC LIMIT 1",
         (workload, record.threads, trace, record.seconds),
     ).fetchone()
     if row is not None:
+        sound(row)
         return Beside(row["steady"], row["default_steady"])
     seconds = record.seconds
     return None if seconds is None else Beside(seconds, seconds if record.trace is None else None)
@@ -48,12 +50,12 @@ def beside_record(connection: sqlite3.Connection, workload: int, record: TrialRe
 
 def default_of_run(connection: sqlite3.Connection, workload: int, run: str, threads: int) -> float | None:
     """The steady time of the default schedule in a run; None where it was not measured."""
-    (found,) = connection.execute(
-        "SELECT min(steady) FROM trials WHERE workload = ? AND outcome = 'ok' AND run = ? AND threads = ? "
-        "AND trace IS NULL",
+    row = connection.execute(
+        "SELECT * FROM trials WHERE workload = ? AND outcome = 'ok' AND run = ? AND threads = ? "
+        "AND trace IS NULL ORDER BY steady LIMIT 1",
         (workload, run, threads),
     ).fetchone()
-    return None if found is None else float(found)
+    return None if row is None else float(sound(row)["steady"])
 
 
 def steady_times(

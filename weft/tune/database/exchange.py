@@ -20,24 +20,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from weft.support.errors import MALFORMED, Location, UserError
+from weft.tune.database.columns import IN_LINE, TRIAL_COLUMNS, VERDICT_COLUMNS, WORKLOAD_COLUMNS, checked_columns, sound
 from weft.tune.database.connection import new_revision
-from weft.tune.database.rows import MAX_INTEGER, TRIAL_COLUMNS, WORKLOAD_COLUMNS, packed_extents, unpacked_extents
-from weft.tune.record import Outcome
+from weft.tune.database.rows import packed_extents, stored_kernel_of, trial_of, unpacked_extents
 
 FORMAT: Final = "weft tuning database"
 FORMAT_VERSION: Final = 1
 MAX_QUOTED_CHARACTERS: Final = 80
 """Most characters of a malformed line that its error repeats."""
 
-_VERDICT_COLUMNS: Final = ("model", "accepted", "reason", "created")
 _Entry = tuple[str, dict[str, Any]]
-_OPTIONAL: Final = ("trace", "seconds", "relative", "steady", "default_steady", "features", "seed")
-_TYPES: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("seconds", "relative", "steady", "default_steady", "created"), (int, float)),
-    **dict.fromkeys(("threads", "seed", "place"), int),
-    "accepted": bool,
-}
-"""Types of columns that are not text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +42,18 @@ class Added:
 
 
 def content(connection: sqlite3.Connection) -> Iterator[_Entry]:
-    """Everything in a database, in order: pairs of a kind (``kernel``, ``trial``, ``verdict``) and its columns."""
-    for kernel in connection.execute("SELECT * FROM workloads ORDER BY id"):
+    """Everything in a database, in order: pairs of a kind (``kernel``, ``trial``, ``verdict``) and its columns. Raises
+    UserError U004 for a row that is damaged."""
+    trials, verdicts = "SELECT * FROM trials WHERE workload = ? ORDER BY id", "SELECT * FROM verdicts WHERE trial = ?"
+    for kernel in connection.execute("SELECT * FROM workloads ORDER BY id").fetchall():
+        stored_kernel_of(kernel)  # what is damaged goes nowhere
         yield "kernel", {c: kernel[c] for c in WORKLOAD_COLUMNS}
-        for trial in connection.execute("SELECT * FROM trials WHERE workload = ? ORDER BY id", (kernel["id"],)):
+        for trial in connection.execute(trials, (kernel["id"],)).fetchall():
+            trial_of(trial)
             yield "trial", {c: trial[c] for c in TRIAL_COLUMNS}
-            for row in connection.execute("SELECT * FROM verdicts WHERE trial = ? ORDER BY model", (trial["id"],)):
-                yield "verdict", {c: row[c] for c in _VERDICT_COLUMNS}
+            for row in connection.execute(f"{verdicts} ORDER BY model", (trial["id"],)).fetchall():
+                sound(row, VERDICT_COLUMNS)
+                yield "verdict", {c: row[c] for c in VERDICT_COLUMNS}
 
 
 def take(connection: sqlite3.Connection, entries: Iterable[_Entry]) -> Added:
@@ -163,7 +160,7 @@ def _entry(line: str, before: str) -> _Entry:
     """One line; ``before`` is the kind of the line before it. Raises one of MALFORMED."""
     ((kind, values),) = json.loads(line, parse_constant=_no_number).items()
     if kind == "kernel":
-        made = _columns(values, WORKLOAD_COLUMNS)
+        made = checked_columns(values, WORKLOAD_COLUMNS, IN_LINE)
         made["extents"] = packed_extents([_number(e) for e in values["extents"]])
     elif kind == "trial":
         if not before:
@@ -172,44 +169,19 @@ def _entry(line: str, before: str) -> _Entry:
     elif kind == "verdict":
         if before not in ("trial", "verdict"):
             raise ValueError("a verdict that follows no trial")
-        made = _columns(values, _VERDICT_COLUMNS)
+        made = checked_columns(values, VERDICT_COLUMNS, IN_LINE)
     else:
         raise ValueError(f"'{kind}' is none of kernel, trial and verdict")
     return kind, made
 
 
 def _trial(values: Mapping[str, Any]) -> dict[str, Any]:
-    made = _columns(values, TRIAL_COLUMNS)
-    ok = Outcome(made["outcome"]) is Outcome.OK
-    if ok and not all(isinstance(made[c], (int, float)) and made[c] > 0 for c in ("seconds", "steady")):
-        raise ValueError("a trial that ended well needs 'seconds' and 'steady', above 0")
-    if made["threads"] < 1:
-        raise ValueError("'threads' must be at least 1")
+    made = checked_columns(values, TRIAL_COLUMNS, IN_LINE)
     made["samples"] = json.dumps([_number(s) for s in values["samples"]])
     if made["features"] is not None:
         made["features"] = base64.b64decode(made["features"], validate=True)
         if len(made["features"]) % 4:
             raise ValueError("the features are no row of float32")
-    return made
-
-
-def _columns(values: Any, names: Iterable[str]) -> dict[str, Any]:
-    """The columns of a row, each of its type. Raises ValueError where one is missing or of another type."""
-    made = {}
-    for name in names:
-        if name not in values:
-            raise ValueError(f"'{name}' is missing")
-        value: Any = values[name]
-        made[name] = value
-        if name in ("samples", "extents") or (value is None and name in _OPTIONAL):
-            continue
-        kind = _TYPES.get(name, str)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"'{name}' is {value!r}")
-        if isinstance(value, str):
-            value.encode()  # half of a character has no form in UTF-8
-        elif abs(value) > MAX_INTEGER or not math.isfinite(value):
-            raise ValueError(f"'{name}' is out of range")
     return made
 
 

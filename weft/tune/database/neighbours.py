@@ -26,7 +26,8 @@ def nearest(connection: sqlite3.Connection, task: KernelTask, count: int, thread
     that has a schedule of its own; kernels without one are left out."""
     extents, key = log_extents(task.program), (signature(task.program), str(task.target), structure_of(task.program))
     query = "SELECT * FROM workloads WHERE signature = ? AND target = ? AND structure != ? ORDER BY id"
-    kernels = [(stored_kernel_of(row), row["id"]) for row in connection.execute(query, key)]
+    kernels = [(stored_kernel_of(row), row["id"]) for row in connection.execute(query, key).fetchall()]
+    kernels = [(k, n) for k, n in kernels if len(k.extents) == len(extents)]  # lines of JSON may say anything
     made: list[Neighbour] = []
     for kernel, number in sorted(kernels, key=lambda k: distance(extents, k[0].extents)):
         if len(made) >= count:

@@ -9,7 +9,7 @@ import sqlite3
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +20,10 @@ from weft.schedule.trace import Trace
 from weft.support.errors import MALFORMED, ScheduleError, UserError
 from weft.target import Target
 from weft.tir.nodes import Program
+from weft.tune.database.columns import IN_FILE, TRIAL_COLUMNS, WORKLOAD_COLUMNS, checked_columns, damaged
 from weft.tune.database.drift import Beside, steady_times
 from weft.tune.database.similarity import log_extents, signature
 from weft.tune.record import Outcome, TrialRecord
-
-TRIAL_COLUMNS: Final = (
-    *("uid", "trace", "outcome", "seconds", "samples", "relative", "threads", "sketch", "message", "steady"),
-    *("default_steady", "features", "created", "seed", "run", "place"),
-)
-"""The columns of a trial that go with it to another database."""
-WORKLOAD_COLUMNS: Final = ("structure", "target", "name", "text", "signature", "extents")
-MAX_INTEGER: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +168,17 @@ def row_of(
 def trial_of(row: sqlite3.Row, verdicts: Sequence[ModelVerdict] = ()) -> StoredTrial:
     """The trial of a row with :data:`TRIAL_COLUMNS` and ``id``. Raises UserError U004 for one that is damaged."""
     try:
+        checked_columns(row, TRIAL_COLUMNS, IN_FILE)
+        samples = tuple(map(float, json.loads(row["samples"])))
+        if not all(map(math.isfinite, samples)):
+            raise ValueError(f"'samples' is {row['samples']!r}")
         return StoredTrial(
             row["id"],
             row["uid"],
             row["trace"],
             Outcome(row["outcome"]),
             row["seconds"],
-            tuple(map(float, json.loads(row["samples"]))),
+            samples,
             row["relative"],
             row["threads"],
             row["sketch"],
@@ -196,16 +193,16 @@ def trial_of(row: sqlite3.Row, verdicts: Sequence[ModelVerdict] = ()) -> StoredT
             tuple(verdicts),
         )
     except MALFORMED as error:
-        raise UserError(f"trial {row['id']} of the tuning database is damaged: {error}", code="U004") from error
+        raise damaged(f"trial {row['id']} of the tuning database", error) from error
 
 
 def stored_kernel_of(row: sqlite3.Row) -> StoredKernel:
     """The kernel of a row with :data:`WORKLOAD_COLUMNS`. Raises UserError U004 for one that is damaged."""
     try:
-        columns = {c: row[c] for c in WORKLOAD_COLUMNS}
+        columns = checked_columns(row, WORKLOAD_COLUMNS, IN_FILE)
         return StoredKernel(**{**columns, "extents": unpacked_extents(row["extents"])})
     except MALFORMED as error:
-        raise UserError(f"kernel '{row['name']}' of the tuning database is damaged: {error}", code="U004") from error
+        raise damaged(f"kernel '{row['name']}' of the tuning database", error) from error
 
 
 def packed_extents(extents: Sequence[float]) -> bytes:
