@@ -105,7 +105,7 @@ def test_what_linkers_say_is_told(compiler: list[str], tmp_path: Path, monkeypat
     (tmp_path / "rpc").mkdir()
     (tmp_path / "rpc" / "listen.c").write_text("int main(void) { return 0; }")
     monkeypatch.setattr(server_build, "SOURCES", tmp_path)
-    with pytest.raises(RemoteError, match="the server: .*lno-such-library"):
+    with pytest.raises(RemoteError, match=r"the server: .*lno-such-library"):
         server_build.build_server([*compiler, "-Wl,-lno-such-library"], tmp_path / "server", (), static=False)
 
 
