@@ -14,6 +14,7 @@ from tuned_kernels import PROGRAM, product, split_by, timed
 from weft.kernels.task import KernelTask
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError, UserError
+from weft.target import Target
 from weft.tune.database import Database
 from weft.tune.record import Outcome, TrialRecord
 
@@ -55,6 +56,35 @@ def test_kernels_are_known_by_their_structure_and_target(database: Database) -> 
     (kernel,) = database.workloads()
     assert kernel.name == "dense" and kernel.task() == TASK and kernel.task().trace is None
     assert [t.trace for t in database.trials(kernel)] == [A, B]
+
+
+def test_a_kernel_is_found_after_its_machine_was_measured(database: Database) -> None:
+    """And the other way round: rates change what the compiler estimates, not what a schedule takes."""
+    rated = product(64, 64, 64, target=f"{Target('zen4')} -rates=packed_products:7e10")
+    assert "-rates=" in str(rated.target) and str(TASK.target) != str(rated.target)
+    database.add(TASK, timed(A, 2e-3))
+    assert database.find(rated) == A
+    database.add(rated, timed(B, 1e-3))
+    assert database.find(TASK) == B and len(database.trials(TASK)) == 2 and len(database.workloads()) == 1
+    database.add(product(64, 64, 32), timed(A, 1e-3))
+    (near,) = database.nearest(rated, 5)
+    assert near.trial.trace == A
+
+
+def test_the_verdict_of_the_model_itself_counts(database: Database) -> None:
+    numbers = database.add(TASK, [timed(None, 4e-3), timed(A, 1e-3), timed(B, 2e-3), timed(C, 3e-3)])
+    database.add_verdict(numbers[1], "resnet", accepted=False, graph="r")
+    database.add_verdict(numbers[1], "vgg", accepted=True, graph="v")
+    database.add_verdict(numbers[2], "vgg", accepted=False, graph="v")
+    answers = {graph: database.find(TASK, graph=graph) for graph in ("r", "v", "unknown", "")}
+    assert answers == {"r": C, "v": A, "unknown": C, "": C}, "what another model refuses is not tried where none knows"
+    database.add_verdict(numbers[2], "resnet", accepted=True, graph="r")
+    assert database.find(TASK, graph="r") == B and database.find(TASK, graph="v") == A
+    database.add_verdict(numbers[1], "model", accepted=False)  # as files of older formats have it
+    assert database.find(TASK, graph="v") == A and database.find(TASK) == C
+    assert database.prune(keep=0) == 0, "verdicts of all models need their trials"
+    versions = [database.for_threads(1).for_model(graph).version for graph in ("", "unknown", "r", "v")]
+    assert versions[0] == versions[1] and len(set(versions)) == 3
 
 
 def test_the_best_succeeded_and_was_not_refused(database: Database) -> None:

@@ -140,6 +140,16 @@ def test_lines_in_a_wrong_order_are_refused(left: Database, right: Database) -> 
 def test_lines_of_another_version_are_refused(left: Database, right: Database) -> None:
     lines = left.export_json()
     lines[0] = '{"weft tuning database": 9}'
-    with pytest.raises(UserError, match="has format 9, this version of Weft reads format 1") as error:
+    with pytest.raises(UserError, match="has format 9, this version of Weft reads format 2") as error:
         right.import_json(lines, "sent.jsonl")
     assert error.value.code == "U011"
+
+
+def test_lines_of_the_older_format_are_read(left: Database, right: Database) -> None:
+    lines = left.export_json()
+    lines[0] = '{"weft tuning database": 1}'
+    lines = [line.replace(', "graph": ""', "") for line in lines]
+    lines[1] = changed(lines[1], target=f"{ONE.target} -rates=packed_products:7e+10")
+    assert sum("graph" in line for line in lines) == 0
+    assert right.import_json(lines) == Added(0, 3, 1), "the kernel is there: rates do not count"
+    assert [v.model for t in right.trials(ONE) for v in t.verdicts] == ["resnet"]

@@ -189,7 +189,7 @@ def damaged(path: Path) -> None:
         (lambda p: p.write_bytes(b"no database at all" * 100), True, "U002", "is no tuning database"),
         (foreign, False, "U002", "another program made it"),
         (foreign, True, "U002", "another program made it"),
-        (newer, False, "U003", "has format 7, this version of Weft reads format 1"),
+        (newer, False, "U003", "has format 7, this version of Weft reads format 2"),
         (newer, True, "U003", "has format 7"),
         (damaged, False, "U004", "is damaged"),
     ],
@@ -279,3 +279,86 @@ def test_files_of_others_can_be_read(shared_folder: Path, left_open: bool) -> No
     by_somebody(read)
     writer.close()
     assert os.listdir(shared_folder) == ["tuned.db"] and whole(path) == {"": 3}
+
+
+# -- files of older formats -------------------------------------------------------------------------------------------
+
+RATED = " -rates=packed_products:7e+10,streamed_bytes:3e+10"
+"""What a target's text has more after 'weft targets --measure'."""
+
+
+def of_format_1(path: Path) -> None:
+    """A database as format 1 had it: two rows of one kernel, tuned before its machine was measured and after."""
+    with Database(path, create=True) as database:
+        numbers = database.add(TASK, [timed(None, 2e-3), timed(A, 1e-3)], run="before")
+        database.add(product(8, 8, 8), timed(B, 1e-3), run="another")
+        database.add_verdict(numbers[1], "resnet", accepted=True, reason="2 % faster")
+    for statement in (
+        "CREATE TABLE old (trial INTEGER NOT NULL REFERENCES trials (id), model TEXT NOT NULL, accepted INTEGER NOT "
+        "NULL, reason TEXT NOT NULL, created REAL NOT NULL, PRIMARY KEY (trial, model))",
+        "INSERT INTO old SELECT trial, model, accepted, reason, created FROM verdicts",
+        "DROP TABLE verdicts",
+        "DROP TABLE layouts",
+        "ALTER TABLE old RENAME TO verdicts",
+        f"INSERT INTO workloads SELECT id + 10, structure, target || '{RATED}', name, text, signature, extents "
+        "FROM workloads WHERE id = 1",
+        "INSERT INTO trials SELECT id + 10, 'new' || uid, 11, trace, outcome, seconds / 4, samples, relative, threads, "
+        "sketch, message, steady / 4, NULL, features, created, seed, 'after', place FROM trials WHERE run = 'another'",
+        "PRAGMA user_version = 1",
+    ):
+        change(path, statement)
+
+
+def migrated(database: Database) -> None:
+    assert [k.name for k in database.workloads()] == ["dense", "dense"]
+    assert [t.run for t in database.trials(TASK)] == ["before", "before", "after"]
+    assert database.find(TASK) == B, "what was measured under other rates counts too"
+    (verdict,) = database.trials(TASK)[1].verdicts
+    assert (verdict.model, verdict.accepted, verdict.reason, verdict.graph) == ("resnet", True, "2 % faster", "")
+
+
+def test_a_file_of_the_older_format_becomes_one_of_this(tmp_path: Path) -> None:
+    path = tmp_path / "tuned.db"
+    of_format_1(path)
+    with Database(path) as database:
+        migrated(database)
+        database.add(TASK, timed(A, 1e-4), run="now")
+    with Database(path) as again, contextlib.closing(sqlite3.connect(path)) as c:
+        assert again.find(TASK) == A and c.execute("PRAGMA user_version").fetchone() == (2,)
+        assert c.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert c.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+def test_a_file_of_the_older_format_is_read_where_it_cannot_be_written(shared_folder: Path) -> None:
+    path = shared_folder / "tuned.db"
+    of_format_1(path)
+    path.chmod(0o444)
+    shared_folder.chmod(0o555)
+    before = path.read_bytes()
+
+    def read() -> None:
+        with Database(path) as database:
+            migrated(database)
+            with pytest.raises(UserError, match="read-only") as error:
+                database.add(TASK, BATCH)
+            assert error.value.code == "U006"
+
+    by_somebody(read)
+    assert path.read_bytes() == before
+
+
+def test_an_interrupted_migration_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tuned.db"
+    of_format_1(path)
+    real = connection.migrate
+
+    def interrupted(there: sqlite3.Connection, version: int) -> None:
+        real(there, version)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(connection, "migrate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Database(path)
+    monkeypatch.undo()
+    with Database(path) as database:
+        migrated(database)

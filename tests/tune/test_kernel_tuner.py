@@ -254,3 +254,16 @@ def test_the_same_seed_takes_the_same_way() -> None:
 
     assert way(3) == way(3)
     assert way(3) != way(4)
+
+
+def test_confirmations_before_an_interruption_are_kept() -> None:
+    memory, runner = Remembered(), FakeRunner()
+    made = tuner(runner, memory)
+    made.open()
+    for _ in range(3):
+        made.step()
+    runner.interrupted_after = len(runner.measured) + 2
+    with pytest.raises(KeyboardInterrupt):
+        made.confirm()
+    kept = [(r.trace, keep) for _, r, run, keep in memory.rows if run == "run confirmed"]
+    assert kept == [(t, True) for t in runner.measured[-2:]]

@@ -15,6 +15,7 @@ from tuned_kernels import timed
 
 import weft
 from weft.api import compile_artifact, compile_with_report
+from weft.graph.hashes import module_hash
 from weft.graph.nodes import Call, Function
 from weft.graph.visit import post_order
 from weft.kernels import machine_code as kernel_build
@@ -113,7 +114,7 @@ def test_a_warm_compilation_lowers_and_asks_nothing(model: Path, database: Datab
     lowered.clear()
     asked: list[KernelTask] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Database, "find", lambda self, task, threads=None: asked.append(task))
+        patch.setattr(Database, "find", lambda self, task, threads=None, graph="": asked.append(task))
         _, warm = compile_with_report(model, tuning_db=database.path, threads=2)
     assert not lowered and not asked and (warm.built, warm.cached) == (0, cold.built)
 
@@ -246,9 +247,9 @@ def test_specializations_use_the_database(tmp_path: Path, database: Database, mo
     asked: list[str] = []
     find = Database.find
 
-    def noted(self: Database, task: KernelTask, threads: int | None = None) -> Trace | None:
+    def noted(self: Database, task: KernelTask, threads: int | None = None, graph: str = "") -> Trace | None:
         asked.append(task.identity)
-        return find(self, task, threads)
+        return find(self, task, threads, graph)
 
     model = dense(tmp_path / "open.onnx")
     here, later = (dense(tmp_path / f"{n}.onnx", batch=n) for n in (5, 3))
@@ -298,3 +299,24 @@ def test_renaming_a_program_does_not_matter(model: Path, database: Database) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert database.find(renamed) == PLAIN
+
+
+def test_a_schedule_that_another_model_refuses_is_used_where_it_was_accepted(
+    model: Path, database: Database, tmp_path: Path, lowered: list[str]
+) -> None:
+    """Models are told apart by their graphs, not by their names or their files."""
+    graph = module_hash(weft.load(model))
+    for kernel in database.workloads():
+        number = database.trials(kernel)[1].number
+        database.add_verdict(number, "another", accepted=False, graph="another")
+        database.add_verdict(number, "small", accepted=True, graph=graph)
+    renamed = tmp_path / "renamed.onnx"
+    renamed.write_bytes(model.read_bytes())
+    tuned = compiled(model, tuning_db=database)
+    assert tuned != compiled(model)
+    lowered.clear()
+    assert compiled(renamed, tuning_db=database) == tuned and not lowered, "it is as warm as before"
+    other = dense(tmp_path / "other.onnx", batch=4)
+    for task in tasks_of(other):
+        database.add_verdict(database.add(task, timed(PLAIN, 1e-3))[0], "another", accepted=False, graph="another")
+    assert compiled(other, tuning_db=database) == compiled(other), "of unknown models every refusal counts"

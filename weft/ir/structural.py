@@ -31,10 +31,11 @@ _IGNORED: Final = frozenset(("__weakref__", "__dict__"))
 _CLOSE: Final = object()
 
 
-def structural_hash(value: Any, *, names: bool = False) -> str:
-    """A hexadecimal digest of 32 characters. ``names``: the names of variables and buffers count too."""
+def structural_hash(value: Any, *, names: bool = False, largest_array: int | None = None) -> str:
+    """A hexadecimal digest of 32 characters. ``names``: the names of variables and buffers count too. Of arrays with
+    more elements than ``largest_array``, only dtype and shape count."""
     digest = hashlib.blake2b(digest_size=16)
-    for piece in _pieces(value, names):
+    for piece in _pieces(value, names, largest_array):
         digest.update(piece)
     return digest.hexdigest()
 
@@ -50,7 +51,7 @@ def structural_equal(a: Any, b: Any, *, names: bool = False) -> bool:
     return next(right, None) is None
 
 
-def _pieces(root: Any, names: bool) -> Iterator[bytes]:
+def _pieces(root: Any, names: bool, largest_array: int | None = None) -> Iterator[bytes]:
     """The value as a sequence of byte strings, from which it could be rebuilt up to names."""
     numbers: dict[int, int] = {}  # named things and shared nodes by identity, in the order met
     stack: list[Any] = [root]
@@ -87,7 +88,8 @@ def _pieces(root: Any, names: bool) -> Iterator[bytes]:
             stack.append(_CLOSE)
             stack.extend(sorted(value, reverse=True))
         elif form == "array":
-            yield _array(np.asarray(value))
+            array = np.asarray(value)
+            yield _array_kind(array) if largest_array is not None and array.size > largest_array else _array(array)
         else:
             yield _plain(f"{kind.__name__}.{value.name}")
 
@@ -125,7 +127,11 @@ def _plain(value: Any) -> bytes:
 def _array(value: Any) -> bytes:
     array = np.ascontiguousarray(value)
     content = hashlib.blake2b(array.tobytes() if array.dtype.kind == "O" else array.view(np.uint8).data, digest_size=16)
-    return f"a{array.dtype.name}{array.shape}".encode() + content.digest()
+    return _array_kind(array) + content.digest()
+
+
+def _array_kind(array: np.ndarray[Any, Any]) -> bytes:
+    return f"a{array.dtype.name}{array.shape}".encode()
 
 
 def _sorted_items(value: Mapping[Any, Any]) -> list[tuple[Any, Any]]:

@@ -23,7 +23,7 @@ from weft.pipeline.kernels import Observer, build_kernels
 from weft.pipeline.offload import hosts_of, offloaded
 from weft.pipeline.options import Options
 from weft.pipeline.report import Report
-from weft.pipeline.schedules import ScheduleSource
+from weft.pipeline.schedules import ScheduleSource, source_for
 from weft.plugins.registry import STOCK, Registry
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import ExecutableProgram
@@ -77,6 +77,7 @@ def _compile_module(
     precision = options.precision_on(targets[0])
     if precision != options.precision:
         report.notes.append(f"{targets[0].cpu.mcpu} has no products of {options.precision}: computed in {precision}")
+    schedules = source_for(schedules, module)
     with report.stage("graph"):
         fused = optimize(module, targets[0], options, instruments, registry)
         report.winograd = tiles_of(fused)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Protocol
 
+from weft.graph.hashes import module_hash
+from weft.graph.nodes import Module
 from weft.kernels.machine_code import machine_code
 from weft.kernels.task import KernelTask
 from weft.schedule.trace import Trace
@@ -14,10 +16,13 @@ from weft.support.errors import ScheduleError, WeftError
 class ScheduleSource(Protocol):
     """Where schedules come from besides the default rules: a tuner's database implements it.
 
-    A source may have two more attributes:
+    A source may have three more attributes:
 
     ``version`` is a text that changes whenever an answer may change, and that no source with other answers has. With
     it, kernels of known groups are found in the cache without asking the source. Without it, every compilation asks.
+
+    ``for_model(graph)`` gives the source for the model whose graph has this hash (:mod:`weft.graph.hashes`), where its
+    answers depend on the model.
 
     ``skips_refused``: if true, a schedule of the source with which a kernel cannot be built is reported by a
     RuntimeWarning, and the default rules decide; so is one that ``find`` cannot read (it raises ScheduleError).
@@ -29,6 +34,12 @@ class ScheduleSource(Protocol):
 
         Stored measurements are found by ``task.identity``.
         """
+
+
+def source_for(source: ScheduleSource | None, module: Module) -> ScheduleSource | None:
+    """``source``, as it answers for the kernels of ``module``."""
+    for_model = getattr(source, "for_model", None)
+    return source if for_model is None else for_model(module_hash(module))
 
 
 class Asked:

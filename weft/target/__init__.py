@@ -2,7 +2,7 @@
 
 from weft.target.cpu import Cpu
 from weft.target.machines import CODE_FEATURES, CPU_FEATURES, MACHINES, Machine
-from weft.target.target import KINDS, MAIN_MEMORY, MemorySpace, Target, TargetKind, host, parse_target
+from weft.target.target import KINDS, MAIN_MEMORY, MemorySpace, Target, TargetKind, host, parse_target, without_rates
 from weft.target.units import ComputeUnit
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "TargetKind",
     "host",
     "parse_target",
+    "without_rates",
 ]

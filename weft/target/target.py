@@ -142,6 +142,15 @@ class Target:
         return facts_table("target", facts) + preformatted(str(self))
 
 
+_RATES: Final = "-rates="
+
+
+def without_rates(text: str) -> str:
+    """The text of a target without the rates that times are estimated with: which machine it is, however fast it was
+    measured to be."""
+    return " ".join(word for word in text.split(" ") if not word.startswith(_RATES))
+
+
 def parse_target(text: str, kinds: Mapping[str, TargetKind] | None = None) -> Target:
     """The target that ``text`` names, with the back ends ``kinds`` (default: :data:`KINDS`). Raises TargetError."""
     words = shlex.split(text) if isinstance(text, str) else []
@@ -208,7 +217,7 @@ def cpu_words(target: Target) -> list[str]:
     caches = f"-l1={c.l1} -l2={c.l2} -l3={c.l3}"
     named = _machine_with(c.mcpu)
     # A machine at hand whose CPU belongs to a named machine has rates of its own, the reference (-rates=) among them.
-    rates = [f"-rates={c.rates.text}"] if c.rates != (named.rates if named is not None else REFERENCE) else []
+    rates = [f"{_RATES}{c.rates.text}"] if c.rates != (named.rates if named is not None else REFERENCE) else []
     return [machine, caches, *rates, *(f"-{name}={shlex.quote(value)}" for name, value in target.options)]
 
 

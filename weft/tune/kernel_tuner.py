@@ -145,15 +145,20 @@ class KernelTuner:
         default schedule unless another one is certainly faster."""
         history = self.history
         again = [t.record.trace for t in history.top(CONFIRMED) if t.score > 1 and t.record.trace is not None]
-        records = list(self._runner.measure(again, history.baseline, keep_best=True))
         names = {t.record.trace: t.record.sketch for t in history.trials}
-        records = [replace(r, sketch=names.get(r.trace, "")) for r in records]
-        known = [r for r in records if r.outcome is not Outcome.LOST]
-        if self._memory is not None and known:
-            run = f"{self._run} confirmed"
-            self._memory.add(self.workload.task, known, run=run, seed=self._seed, best=history.baseline, keep_best=True)
+        records: list[TrialRecord] = []
+        try:
+            for r in self._runner.measure(again, history.baseline, keep_best=True):
+                records.append(replace(r, sketch=names.get(r.trace, "")))
+        finally:  # what was measured before an interruption is kept
+            self._keep_confirmed([r for r in records if r.outcome is not Outcome.LOST])
         faster = [r for r in records if r.ok and r.relative is not None and r.relative <= GAIN]
         return min(faster, key=lambda r: r.relative or 1.0) if faster else history.baseline
+
+    def _keep_confirmed(self, records: Sequence[TrialRecord]) -> None:
+        if self._memory is not None and records:
+            run, default = f"{self._run} confirmed", self.history.baseline
+            self._memory.add(self.workload.task, records, run=run, seed=self._seed, best=default, keep_best=True)
 
     def _next(self, count: int) -> list[Point]:
         assert self._search is not None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from weft.graph.hashes import module_hash
 from weft.graph.nodes import Module
 from weft.kernels.cache import KernelCache
 from weft.lowering.graph_to_te import group_to_te
@@ -98,6 +99,8 @@ class ModelTuner:
         self._module, self._target, self._threads, self._options = module, target, threads, options or Options()
         self._runner, self._database, self._registry = runner, database, registry
         self.settings = settings or Settings()
+        self.graph = module_hash(module)
+        """The hash of the model, under which its verdicts are kept."""
         self.run = secrets.token_hex(4)
         self.kernels = kernels_of_model(module, target, threads, sizes, self._options, registry)
         tasks = [self._task(k) for k in self.kernels]
@@ -156,7 +159,7 @@ class ModelTuner:
         task = kernel.workload.task
         for trial in reversed(self._database.trials(task)):
             if trial.trace_text == (None if record.trace is None else record.trace.to_json()):
-                self._database.add_verdict(trial, model, accepted, reason)
+                self._database.add_verdict(trial, model, accepted, reason, self.graph)
                 return
 
     def _task(self, kernel: ModelKernel) -> TaskState:

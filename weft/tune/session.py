@@ -56,7 +56,7 @@ def run_model(
             if inputs is not None:
                 watcher.phase("checking the schedules in the model")
                 verdicts = tuner.check(tuned, inputs)
-                settle(database, kernels, verdicts, name)
+                settle(database, kernels, verdicts, name, tuner.graph)
             judged(kernels, tuned.best, verdicts)
             result.verdicts, result.ended = verdicts, tuner.scheduler.ended
     except KeyboardInterrupt:
@@ -101,8 +101,10 @@ def refuse_hopeless(scheduler: TaskScheduler) -> None:
     raise UserError(f"there is nothing to tune: {reason}", code="U025")
 
 
-def settle(database: Database, kernels: Sequence[KernelResult], verdicts: Verdicts, model: str) -> None:
-    """Make the database answer what was checked in the model, and nothing else.
+def settle(
+    database: Database, kernels: Sequence[KernelResult], verdicts: Verdicts, model: str, graph: str = ""
+) -> None:
+    """Make the database answer for the model with this ``graph`` what was checked in it, and nothing else.
 
     Noise makes some schedule look faster alone than the one that was chosen. Where the model refuses the chosen one,
     the next best would take its place, which nobody has tried there.
@@ -113,17 +115,17 @@ def settle(database: Database, kernels: Sequence[KernelResult], verdicts: Verdic
         wanted = None if accepted is None else accepted.to_json()
         numbers = {t.trace_text: t.number for t in database.trials(task) if t.ok and t.threads == threads}
         for _ in numbers:
-            found = _answer(database, k)
+            found = _answer(database, k, graph)
             number = None if found is None else numbers.get(found.to_json())
             if found is None or found.to_json() == wanted or number is None:
                 break
-            database.add_verdict(number, model, False, UNCHECKED)
+            database.add_verdict(number, model, False, UNCHECKED, graph)
 
 
-def _answer(database: Database, kernel: KernelResult) -> Trace | None:
+def _answer(database: Database, kernel: KernelResult, graph: str) -> Trace | None:
     """What a compilation would use; None also where another version of Weft wrote it, which is skipped there."""
     try:
-        return database.find(kernel.workload.task, kernel.workload.threads)
+        return database.find(kernel.workload.task, kernel.workload.threads, graph)
     except ScheduleError:
         return None
 

@@ -14,7 +14,7 @@ from typing import Final
 from weft.tune.database.columns import VERDICT_COLUMNS, sound
 from weft.tune.database.rows import ModelVerdict
 
-RULE: Final = "1"
+RULE: Final = "2"
 """Changes when this module would choose otherwise from the same trials: part of the database's version."""
 
 FASTEST: Final = """SELECT * FROM trials t WHERE workload = :workload AND outcome = 'ok' AND threads = :threads {}
@@ -39,9 +39,12 @@ def thread_count(connection: sqlite3.Connection, workload: int, wanted: int | No
     return min(counts, key=lambda n: (abs(n - wanted), n))
 
 
-def best(connection: sqlite3.Connection, workload: int, threads: int, traced: bool = False) -> sqlite3.Row | None:
-    """The fastest trial that no model refused; ``traced``: of those with a schedule of their own."""
-    refused = refused_traces(connection, workload)
+def best(
+    connection: sqlite3.Connection, workload: int, threads: int, traced: bool = False, graph: str = ""
+) -> sqlite3.Row | None:
+    """The fastest trial that is not refused in the model with this ``graph``; ``traced``: of those with a schedule of
+    their own."""
+    refused = refused_traces(connection, workload, graph)
     query = FASTEST.format("AND trace IS NOT NULL" if traced else "")
     rows: Iterator[sqlite3.Row] = connection.execute(query, {"workload": workload, "threads": threads})
     found = next((row for row in rows if row["trace"] not in refused), None)
@@ -56,10 +59,10 @@ def baseline(connection: sqlite3.Connection, workload: int, threads: int, run: s
     return None if found is None else sound(found)
 
 
-def improvement(connection: sqlite3.Connection, workload: int, threads: int) -> sqlite3.Row | None:
+def improvement(connection: sqlite3.Connection, workload: int, threads: int, graph: str = "") -> sqlite3.Row | None:
     """The fastest trial with a schedule of its own, if it is faster than the default schedule (on the same scale, where
     that is known). Without a baseline, the fastest."""
-    found = best(connection, workload, threads, traced=True)
+    found = best(connection, workload, threads, traced=True, graph=graph)
     if found is None:
         return None
     default = default_steady(connection, found)
@@ -74,33 +77,44 @@ def default_steady(connection: sqlite3.Connection, trial: sqlite3.Row) -> float 
     return None if row is None else float(row["steady"])
 
 
-def refused_traces(connection: sqlite3.Connection, workload: int) -> frozenset[str]:
-    """The schedules that some model refused. Of several verdicts of one model on one schedule, the last one counts."""
+def refused_traces(connection: sqlite3.Connection, workload: int, graph: str = "") -> frozenset[str]:
+    """The schedules that are refused in the model with this ``graph``: by its own verdict where it has one, else (and
+    for an unknown model, whose graph is empty) by that of any model. Of several verdicts of one model on one schedule,
+    the last one counts."""
     rows = connection.execute(
         "SELECT t.trace, v.* FROM verdicts v JOIN trials t ON t.id = v.trial WHERE t.workload = ? AND t.trace NOT NULL "
         "ORDER BY v.created, v.trial",
         (workload,),
     )
-    last = {(row["trace"], row["model"]): bool(row["accepted"]) for row in rows}
-    return frozenset(trace for (trace, _), accepted in last.items() if not accepted)
+    last = {(row["trace"], row["graph"] or f" {row['model']}"): bool(row["accepted"]) for row in rows}
+    own = {trace for trace, model in last if model == graph}
+    return frozenset(
+        trace for (trace, model), accepted in last.items() if not accepted and (model == graph or trace not in own)
+    )
+
+
+def judges(connection: sqlite3.Connection, graph: str) -> bool:
+    """Whether the model with this ``graph`` has verdicts of its own."""
+    return connection.execute("SELECT 1 FROM verdicts WHERE graph = ? LIMIT 1", (graph,)).fetchone() is not None
 
 
 def verdicts(connection: sqlite3.Connection, trial: int) -> tuple[ModelVerdict, ...]:
     """The verdicts on a trial, by model."""
-    rows = connection.execute("SELECT * FROM verdicts WHERE trial = ? ORDER BY model", (trial,))
+    rows = connection.execute("SELECT * FROM verdicts WHERE trial = ? ORDER BY model, graph", (trial,))
     found = (sound(row, VERDICT_COLUMNS) for row in rows.fetchall())
-    return tuple(ModelVerdict(r["model"], bool(r["accepted"]), r["reason"], r["created"]) for r in found)
+    return tuple(ModelVerdict(r["model"], bool(r["accepted"]), r["reason"], r["created"], r["graph"]) for r in found)
 
 
 def never_pruned(connection: sqlite3.Connection, workload: int, threads: int) -> set[int]:
     """The numbers of the trials on which the answers depend: the best ones, their baselines, and all of the schedules
     that have a verdict."""
-    rows = [best(connection, workload, threads), best(connection, workload, threads, traced=True)]
-    rows += [baseline(connection, workload, threads, row["run"]) for row in rows if row is not None]
-    rows.append(baseline(connection, workload, threads))
     judged = connection.execute(
-        "SELECT id FROM trials WHERE workload = ? AND outcome = 'ok' AND trace IN (SELECT t.trace FROM verdicts v "
+        "SELECT * FROM trials WHERE workload = ? AND outcome = 'ok' AND trace IN (SELECT t.trace FROM verdicts v "
         "JOIN trials t ON t.id = v.trial WHERE t.workload = ?) OR id IN (SELECT trial FROM verdicts)",
         (workload, workload),
-    )
-    return {row["id"] for row in (*rows, *judged) if row is not None}
+    ).fetchall()
+    rows = [best(connection, workload, threads), best(connection, workload, threads, traced=True), *judged]
+    runs = dict.fromkeys(row["run"] for row in rows if row is not None)
+    rows += [baseline(connection, workload, threads, run) for run in runs]
+    rows.append(baseline(connection, workload, threads))
+    return {row["id"] for row in rows if row is not None}

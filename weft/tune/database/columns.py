@@ -16,7 +16,7 @@ TRIAL_COLUMNS: Final = (
     *("default_steady", "features", "created", "seed", "run", "place"),
 )
 """The columns of a trial that go with it to another database."""
-VERDICT_COLUMNS: Final = ("model", "accepted", "reason", "created")
+VERDICT_COLUMNS: Final = ("model", "accepted", "reason", "created", "graph")
 MAX_INTEGER: Final = 2**63 - 1
 
 IN_FILE: Final[Mapping[str, Any]] = {"samples": str, "extents": bytes, "features": bytes, "accepted": int}

@@ -4,6 +4,8 @@ Several processes and threads may use a file at once. It is in WAL mode, so read
 another. A transaction is there completely or not at all, also if its process is killed. One connection serves all
 threads of a process, one at a time; a forked process opens its own.
 
+A file of an older format is brought to this one when it is opened; one that cannot be written, in a copy in memory.
+
 A file, or a directory, that cannot be written is read in SQLite's mode for such files. If the mode of the journal asks
 for a directory that can be written, the file is read as immutable, which holds for data of an installed package.
 """
@@ -22,31 +24,15 @@ from urllib.parse import quote
 
 from weft.support.errors import UserError
 from weft.support.files import existing_file
+from weft.tune.database.schema import SCHEMA, migrate
 
 APPLICATION: Final = 0x57465444
 """The number in the header that tells a tuning database from other files of SQLite: "WFTD"."""
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+MIN_VERSION: Final = 1
+"""The oldest format that is read."""
 BUSY_SECONDS: Final = 30.0
 """How long a writer waits for others before it gives up."""
-
-_SCHEMA: Final = (
-    """CREATE TABLE workloads (
-        id INTEGER PRIMARY KEY, structure TEXT NOT NULL, target TEXT NOT NULL, name TEXT NOT NULL, text TEXT NOT NULL,
-        signature TEXT NOT NULL, extents BLOB NOT NULL, UNIQUE (structure, target))""",
-    "CREATE INDEX workloads_by_signature ON workloads (signature, target)",
-    """CREATE TABLE trials (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE,
-        workload INTEGER NOT NULL REFERENCES workloads (id), trace TEXT, outcome TEXT NOT NULL, seconds REAL,
-        samples TEXT NOT NULL, relative REAL, threads INTEGER NOT NULL, sketch TEXT NOT NULL, message TEXT NOT NULL,
-        steady REAL, default_steady REAL, features BLOB,
-        created REAL NOT NULL, seed INTEGER, run TEXT NOT NULL, place INTEGER NOT NULL)""",
-    "CREATE INDEX trials_by_time ON trials (workload, outcome, threads, steady)",
-    "CREATE INDEX trials_by_run ON trials (workload, run, threads)",
-    """CREATE TABLE verdicts (
-        trial INTEGER NOT NULL REFERENCES trials (id), model TEXT NOT NULL, accepted INTEGER NOT NULL,
-        reason TEXT NOT NULL, created REAL NOT NULL, PRIMARY KEY (trial, model))""",
-    "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-)
 
 
 class DatabaseFile:
@@ -126,10 +112,23 @@ class DatabaseFile:
                 check_kind(found, self.path)
                 if self._create:
                     _set_journal(found)
+                if _version(found) < SCHEMA_VERSION:
+                    found = self._of_this_format(found)
             except BaseException:  # whatever is wrong with it, the file is not kept open
                 found.close()
                 raise
             return found
+
+    def _of_this_format(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        """A connection to what an older version of Weft wrote, in this version's format."""
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            _migrate(connection)
+        except sqlite3.OperationalError as error:
+            if _primary(error) != sqlite3.SQLITE_READONLY:
+                raise
+            return _copy(connection)
+        return connection
 
     def _first_that_reads(self) -> sqlite3.Connection:
         """A connection in the first mode in which the file can be read."""
@@ -157,11 +156,11 @@ class DatabaseFile:
 def check_kind(connection: sqlite3.Connection, path: Path) -> None:
     """Raise UserError U002 for a file that is no tuning database, U003 for one of a newer version."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    version = _version(connection)
     if application != APPLICATION:
         what = "it is empty" if _is_blank(connection) else "another program made it"
         raise UserError(f"'{path}' is no tuning database: {what}", code="U002", hint="'weft db merge' makes one")
-    if version != SCHEMA_VERSION:
+    if not MIN_VERSION <= version <= SCHEMA_VERSION:
         raise UserError(
             f"the tuning database '{path}' has format {version}, this version of Weft reads format {SCHEMA_VERSION}",
             code="U003",
@@ -220,13 +219,45 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(address, BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True)
 
 
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring tables to this format, in the transaction that has begun, unless another process was faster."""
+    try:
+        version = _version(connection)
+        if version < SCHEMA_VERSION:
+            migrate(connection, version)
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:  # an interrupt, too, leaves the file as it was
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _copy(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """The content of a file that cannot be written, in memory and in this format; as read-only as the file."""
+    made = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.backup(made)
+    connection.close()
+    made.row_factory = sqlite3.Row
+    made.execute("PRAGMA foreign_keys = ON")
+    made.execute("BEGIN")
+    _migrate(made)
+    made.execute("PRAGMA query_only = ON")
+    return made
+
+
 def _make_tables(connection: sqlite3.Connection) -> None:
     """Make the tables if the file is blank, as a process that was killed may have left it."""
     if not _is_blank(connection):
         return
     connection.execute("BEGIN IMMEDIATE")
     if _is_blank(connection):  # no other process was faster
-        for statement in _SCHEMA:
+        for statement in SCHEMA:
             connection.execute(statement)
         new_revision(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")

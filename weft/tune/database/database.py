@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -108,17 +108,23 @@ class Database:
                 new_revision(connection)
         return numbers
 
-    def add_verdict(self, trial: StoredTrial | int, model: str, accepted: bool, reason: str = "") -> None:
+    def add_verdict(
+        self, trial: StoredTrial | int, model: str, accepted: bool, reason: str = "", graph: str = ""
+    ) -> None:
         """Note whether a trial (or the one of this number) was accepted in ``model``, instead of what was noted before.
-        The schedule of a trial that any model refused is not used. Raises UserError U012 for an unknown trial."""
+
+        ``graph`` is the hash of the model's graph (:func:`weft.graph.hashes.module_hash`): where that model is
+        compiled, its own verdict on a schedule counts. For other models, and without ``graph``, a schedule that any
+        model refused is not used. Raises UserError U012 for an unknown trial."""
         number = trial if isinstance(trial, int) else trial.number
         with self._file.writing() as connection:
             if connection.execute("SELECT id FROM trials WHERE id = ?", (number,)).fetchone() is None:
                 raise UserError(f"there is no trial {number} in '{self.path}'", code="U012")
             model = plain(model)
-            connection.execute("DELETE FROM verdicts WHERE trial = ? AND model = ?", (number, model))
+            named = (number, model, graph)
+            connection.execute("DELETE FROM verdicts WHERE trial = ? AND model = ? AND graph = ?", named)
             values = {"trial": number, "model": model, "accepted": bool(accepted), "reason": plain(reason)}
-            put_verdict(connection, {**values, "created": time.time()})
+            put_verdict(connection, {**values, "created": time.time(), "graph": graph})
             new_revision(connection)
 
     # -- looking up ---------------------------------------------------------------------------------------------------
@@ -130,17 +136,23 @@ class Database:
             found = connection.execute("SELECT value FROM facts WHERE name = 'revision'").fetchone()
             return f"{choice.RULE} {found['value'] if found is not None else ''}"
 
-    def find(self, task: KernelTask, threads: int | None = None) -> Trace | None:
+    def find(self, task: KernelTask, threads: int | None = None, graph: str = "") -> Trace | None:
         """The schedule with which ``task`` is compiled for a number of ``threads``: the best, if it is faster than the
-        default schedule or that was never measured. None: the default schedule.
+        default schedule or that was never measured. None: the default schedule. ``graph`` is that of the model, as in
+        :meth:`add_verdict`.
 
         Trials with the number of threads nearest to ``threads`` count (None: with the largest). Raises ScheduleError
         S006 for a schedule that another version of Weft wrote.
         """
         with self._file.reading() as connection:
             number, count = counted(connection, task, threads)
-            row = choice.improvement(connection, number, count) if number and count else None
+            row = choice.improvement(connection, number, count, graph) if number and count else None
         return None if row is None else Trace.from_json(row["trace"])
+
+    def judges(self, graph: str) -> bool:
+        """Whether there are verdicts of the model with this ``graph``."""
+        with self._file.reading() as connection:
+            return choice.judges(connection, graph)
 
     def for_threads(self, threads: int | None) -> TunedSchedules:
         """The database as a source of schedules for a number of threads."""
@@ -248,10 +260,12 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class TunedSchedules:
-    """A database as a source of schedules for kernels that run on ``threads`` threads (None: as many as possible)."""
+    """A database as a source of schedules for kernels that run on ``threads`` threads (None: as many as possible), in
+    the model with this ``graph`` (empty: in an unknown one)."""
 
     database: Database
     threads: int | None
+    graph: str = ""
 
     @property
     def skips_refused(self) -> bool:
@@ -260,9 +274,14 @@ class TunedSchedules:
 
     @property
     def version(self) -> str:
-        """A text that changes when an answer may change."""
-        return f"{self.database.version} {self.threads}"
+        """A text that changes when an answer may change. Models without verdicts of their own share it."""
+        own = self.graph if self.graph and self.database.judges(self.graph) else ""
+        return f"{self.database.version} {self.threads} {own}"
+
+    def for_model(self, graph: str) -> TunedSchedules:
+        """The source for the model with this graph."""
+        return replace(self, graph=graph)
 
     def find(self, task: KernelTask) -> Trace | None:
         """The schedule of ``task`` for this number of threads, or None."""
-        return self.database.find(task, self.threads)
+        return self.database.find(task, self.threads, self.graph)

@@ -3,10 +3,10 @@
 The first line says what the lines are, every other one is a kernel, a trial of the kernel last named, or a verdict on
 the trial last named:
 
-    {"weft tuning database": 1}
+    {"weft tuning database": 2}
     {"kernel": {"structure": "…", "target": "…", "name": "…", "text": "…", "signature": "…", "extents": […]}}
     {"trial": {"uid": "…", "trace": "…", "outcome": "ok", "seconds": 1e-5, …}}
-    {"verdict": {"model": "…", "accepted": false, "reason": "…", "created": 1.7e9}}
+    {"verdict": {"model": "…", "graph": "…", "accepted": false, "reason": "…", "created": 1.7e9}}
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from weft.support.errors import MALFORMED, Location, UserError
+from weft.target import without_rates
 from weft.tune.database.columns import IN_LINE, TRIAL_COLUMNS, VERDICT_COLUMNS, WORKLOAD_COLUMNS, checked_columns, sound
 from weft.tune.database.connection import new_revision
 from weft.tune.database.rows import packed_extents, stored_kernel_of, trial_of, unpacked_extents
 
 FORMAT: Final = "weft tuning database"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+MIN_FORMAT_VERSION: Final = 1
+"""The oldest format that is read."""
 MAX_QUOTED_CHARACTERS: Final = 80
 """Most characters of a malformed line that its error repeats."""
 
@@ -51,7 +54,7 @@ def content(connection: sqlite3.Connection) -> Iterator[_Entry]:
         for trial in connection.execute(trials, (kernel["id"],)).fetchall():
             trial_of(trial)
             yield "trial", {c: trial[c] for c in TRIAL_COLUMNS}
-            for row in connection.execute(f"{verdicts} ORDER BY model", (trial["id"],)).fetchall():
+            for row in connection.execute(f"{verdicts} ORDER BY model, graph", (trial["id"],)).fetchall():
                 sound(row, VERDICT_COLUMNS)
                 yield "verdict", {c: row[c] for c in VERDICT_COLUMNS}
 
@@ -75,6 +78,7 @@ def take(connection: sqlite3.Connection, entries: Iterable[_Entry]) -> Added:
 
 def workload_number(connection: sqlite3.Connection, values: Mapping[str, Any]) -> tuple[int, bool]:
     """The number of a kernel, which is added if it is new, and whether it was."""
+    values = {**values, "target": without_rates(values["target"])}
     added = _insert(connection, "workloads", values)
     key = values["structure"], values["target"]
     (number,) = connection.execute("SELECT id FROM workloads WHERE structure = ? AND target = ?", key).fetchone()
@@ -97,7 +101,8 @@ def _insert(connection: sqlite3.Connection, table: str, values: Mapping[str, Any
 def put_verdict(connection: sqlite3.Connection, values: Mapping[str, Any]) -> bool:
     """Note what a model says of a trial, unless a later verdict of it is there; whether that changed anything."""
     made = connection.execute(
-        "INSERT INTO verdicts VALUES (:trial, :model, :accepted, :reason, :created) ON CONFLICT (trial, model) "
+        "INSERT INTO verdicts VALUES (:trial, :model, :accepted, :reason, :created, :graph) "
+        "ON CONFLICT (trial, model, graph) "
         "DO UPDATE SET accepted = :accepted, reason = :reason, created = :created WHERE created < :created",
         values,
     )
@@ -148,7 +153,7 @@ def check_lines(lines: Iterable[str], name: str) -> None:
 
 def _check_head(head: Any, name: str) -> None:
     version = head[FORMAT]
-    if version != FORMAT_VERSION:
+    if version not in range(MIN_FORMAT_VERSION, FORMAT_VERSION + 1):
         raise UserError(
             f"'{name}' has format {version}, this version of Weft reads format {FORMAT_VERSION}",
             code="U011",
@@ -169,7 +174,7 @@ def _entry(line: str, before: str) -> _Entry:
     elif kind == "verdict":
         if before not in ("trial", "verdict"):
             raise ValueError("a verdict that follows no trial")
-        made = checked_columns(values, VERDICT_COLUMNS, IN_LINE)
+        made = checked_columns({"graph": "", **values}, VERDICT_COLUMNS, IN_LINE)  # format 1 knew no graphs
     else:
         raise ValueError(f"'{kind}' is none of kernel, trial and verdict")
     return kind, made

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weft.kernels.task import KernelTask
 from weft.tune.database import choice
-from weft.tune.database.rows import StoredKernel, StoredTrial, stored_kernel_of, structure_of
+from weft.tune.database.rows import StoredKernel, StoredTrial, machine_of, stored_kernel_of, structure_of
 from weft.tune.database.similarity import distance, log_extents, signature
 from weft.tune.database.tables import trial_at
 
@@ -24,7 +24,7 @@ class Neighbour:
 def nearest(connection: sqlite3.Connection, task: KernelTask, count: int, threads: int | None) -> list[Neighbour]:
     """At most ``count`` other kernels of the same target and structure, the nearest first, each with its fastest trial
     that has a schedule of its own; kernels without one are left out."""
-    extents, key = log_extents(task.program), (signature(task.program), str(task.target), structure_of(task.program))
+    extents, key = log_extents(task.program), (signature(task.program), machine_of(task), structure_of(task.program))
     query = "SELECT * FROM workloads WHERE signature = ? AND target = ? AND structure != ? ORDER BY id"
     kernels = [(stored_kernel_of(row), row["id"]) for row in connection.execute(query, key).fetchall()]
     kernels = [(k, n) for k, n in kernels if len(k.extents) == len(extents)]  # lines of JSON may say anything

@@ -18,7 +18,7 @@ from weft.ir.structural import structural_hash
 from weft.kernels.task import KernelTask
 from weft.schedule.trace import Trace
 from weft.support.errors import MALFORMED, ScheduleError, UserError
-from weft.target import Target
+from weft.target import Target, without_rates
 from weft.tir.nodes import Program
 from weft.tune.database.columns import IN_FILE, TRIAL_COLUMNS, WORKLOAD_COLUMNS, checked_columns, damaged
 from weft.tune.database.drift import Beside, steady_times
@@ -28,7 +28,8 @@ from weft.tune.record import Outcome, TrialRecord
 
 @dataclass(frozen=True, slots=True)
 class StoredKernel:
-    """A kernel of a database. ``structure`` (a hash of the program without its name) and ``target`` identify it.
+    """A kernel of a database. ``structure`` (a hash of the program without its name) and ``target`` identify it, which
+    has no rates: they change what is estimated, not what was measured.
 
     ``name`` is for people; ``text`` is that of its task without a schedule. ``signature`` and ``extents`` say which
     kernels are alike (:mod:`weft.tune.database.similarity`).
@@ -50,12 +51,14 @@ class StoredKernel:
 @dataclass(frozen=True, slots=True)
 class ModelVerdict:
     """What became of a trial in ``model``: ``accepted``, or refused because it was slower there than it was alone.
-    ``created`` is in seconds since 1970."""
+    ``graph`` is the hash of the model's graph (:func:`weft.graph.hashes.module_hash`), empty where it is not known;
+    ``model`` is its name, for people. ``created`` is in seconds since 1970."""
 
     model: str
     accepted: bool
     reason: str
     created: float
+    graph: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +123,18 @@ def structure_of(program: Program) -> str:
     return structural_hash(replace(program, name=""))
 
 
+def machine_of(task: KernelTask) -> str:
+    """The text of a task's target that identifies its machine in a database."""
+    return without_rates(str(task.target))
+
+
 def kernel_of(task: KernelTask) -> StoredKernel:
     """What is stored of a task. Raises UserError U009 for a program without a text."""
     try:
         text = replace(task, trace=None, intrinsics=()).to_text()
     except ScheduleError as error:  # an annotation of a type that has no text
         raise UserError(f"kernel '{task.program.name}' cannot be stored: {error.message}", code="U009") from error
-    name, target = task.program.name, str(task.target)
+    name, target = task.program.name, machine_of(task)
     return StoredKernel(
         structure_of(task.program), target, name, text, signature(task.program), log_extents(task.program)
     )

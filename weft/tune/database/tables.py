@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from weft.kernels.task import KernelTask
 from weft.tune.database import choice
 from weft.tune.database.drift import Beside, beside_record, best_of_run, default_of_run
-from weft.tune.database.rows import StoredKernel, StoredTrial, row_of, structure_of, trial_of
+from weft.tune.database.rows import StoredKernel, StoredTrial, machine_of, row_of, structure_of, trial_of
 from weft.tune.record import TrialRecord
 
 Kernel: TypeAlias = "KernelTask | StoredKernel"
@@ -19,7 +19,7 @@ Kernel: TypeAlias = "KernelTask | StoredKernel"
 def kernel_number(connection: sqlite3.Connection, kernel: Kernel) -> int:
     """The number of a kernel; 0 if it is not there."""
     if isinstance(kernel, KernelTask):
-        key = structure_of(kernel.program), str(kernel.target)
+        key = structure_of(kernel.program), machine_of(kernel)
     else:
         key = kernel.structure, kernel.target
     row = connection.execute("SELECT id FROM workloads WHERE structure = ? AND target = ?", key).fetchone()
