@@ -246,7 +246,7 @@ def test_sources_of_schedules_are_asked_with_tasks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", ["split", {"version": 1}, 7, Schedule(parse(PROGRAM))])
 def test_values_that_are_not_schedules_are_refused(answer: object, tmp_path: Path) -> None:
-    with pytest.raises(ScheduleError, match="is not a trace"):
+    with pytest.raises(ScheduleError, match="is not a schedule"):
         compile_module(small(tmp_path), [Target("zen4")], schedules=Source(answer))
 
 

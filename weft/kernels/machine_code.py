@@ -12,11 +12,13 @@ from typing import Any
 from weft.backends.catalogue import backend_of
 from weft.backends.protocol import Backend, Code
 from weft.kernels.task import KernelTask
+from weft.kernels.versions import with_versions
 from weft.lowering.sizes import size_expr
 from weft.runtime.program import SizeExpr
+from weft.schedule.dispatch import Dispatch, Schedules
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.schedule import Schedule
-from weft.schedule.trace import Trace
+from weft.support.errors import ScheduleError
 from weft.support.frames import pack, unpack
 from weft.target import Target
 from weft.tir.nodes import Program
@@ -53,11 +55,18 @@ def code_of(header: Mapping[str, Any], data: bytes) -> Code:
 def scheduled(
     program: Program,
     target: Target,
-    trace: Trace | None = None,
+    trace: Schedules = None,
     intrinsics: Sequence[TensorIntrinsic] = (),
     backend: Backend | None = None,
 ) -> Schedule:
-    """``program``, scheduled by the given schedule (which may name ``intrinsics``) or by the default rules."""
+    """``program``, scheduled by the given schedule (which may name ``intrinsics``) or by the default rules. Raises
+    ScheduleError S008 for a dispatch: each of its versions has a scheduled form of its own."""
+    if isinstance(trace, Dispatch):
+        raise ScheduleError(
+            f"'{program.name}' has {len(list(trace.versions()))} schedules, chosen by its sizes",
+            code="S008",
+            hint="take one of dispatch.versions(); the kernel form has all of them",
+        )
     if trace is None:
         return (backend or backend_of(target)).schedule(program, target)
     return Schedule(program, intrinsics=intrinsics).replay(trace)
@@ -66,12 +75,14 @@ def scheduled(
 def lowered(
     program: Program,
     target: Target,
-    trace: Trace | None = None,
+    trace: Schedules = None,
     intrinsics: Sequence[TensorIntrinsic] = (),
     backend: Backend | None = None,
 ) -> Program:
-    """The kernel form of ``program``."""
+    """The kernel form of ``program``; with a dispatch, that of all its versions together."""
     maker = backend or backend_of(target)
+    if isinstance(trace, Dispatch):
+        return with_versions(program, trace, lambda t: lowered(program, target, t, intrinsics, maker))
     return maker.lower(scheduled(program, target, trace, intrinsics, maker).program, target)
 
 

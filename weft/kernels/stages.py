@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from weft.backends.protocol import StageText
-from weft.kernels.machine_code import scheduled
+from weft.kernels.machine_code import lowered, scheduled
 from weft.kernels.task import KernelTask
+from weft.schedule.schedule import Schedule
 from weft.tir.text import to_text
 
 
@@ -25,10 +26,23 @@ def _stages(task: KernelTask) -> Iterator[StageText]:
     backend = task.maker
     with task.reported():
         yield StageText("tir", ".txt", to_text(task.program))
-        schedule = scheduled(task.program, task.target, task.trace, task.intrinsics, backend)
-        notes = "".join(f"\n# note: {note}" for note in schedule.notes)
-        yield StageText("trace", ".py", schedule.trace.to_python() + notes)
-        yield StageText("scheduled", ".txt", to_text(schedule.program))
-        kernel = backend.lower(schedule.program, task.target)
+        schedules = [scheduled(task.program, task.target, v.trace, task.intrinsics, backend) for v in task.versions]
+        yield StageText("trace", ".py", _apart(task, map(_python, schedules)))
+        yield StageText("scheduled", ".txt", _apart(task, (to_text(s.program) for s in schedules)))
+        if len(schedules) == 1:
+            kernel = backend.lower(schedules[0].program, task.target)
+        else:
+            kernel = lowered(task.program, task.target, task.trace, task.intrinsics, backend)
         yield StageText("kernel", ".txt", to_text(kernel))
         yield from backend.texts(kernel, task.target)
+
+
+def _python(schedule: Schedule) -> str:
+    return schedule.trace.to_python() + "".join(f"\n# note: {note}" for note in schedule.notes)
+
+
+def _apart(task: KernelTask, texts: Iterable[str]) -> str:
+    """The texts of the versions of a kernel, each under the sizes for which it is chosen."""
+    if len(task.versions) == 1:
+        return "".join(texts)
+    return "\n\n".join(f"# for {task.condition(v)}:\n{t}" for v, t in zip(task.versions, texts, strict=True))

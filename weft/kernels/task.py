@@ -36,8 +36,8 @@ from weft.expr.added import adding
 from weft.ir.structural import structural_hash
 from weft.ir.text import NEWLINE, TokenStream, quote
 from weft.kernels.scalars import called_scalars, scalar_of
+from weft.schedule.dispatch import Dispatch, RecordedSchedule, Schedules, Version, schedule_from_json
 from weft.schedule.intrinsic import TensorIntrinsic
-from weft.schedule.trace import Trace
 from weft.support.errors import InternalError, ScheduleError, UserError
 from weft.support.fingerprint import compiler_fingerprint
 from weft.target import Target
@@ -52,7 +52,8 @@ FORMAT_VERSION: Final = 1
 class KernelTask:
     """What decides the machine code of one kernel, besides the compiler itself.
 
-    ``program`` is unscheduled; ``trace`` is its schedule, None for the default rules. ``intrinsics`` are those that the
+    ``program`` is unscheduled; ``trace`` is its schedule, None for the default rules; where it depends on open sizes, a
+    :class:`~weft.schedule.dispatch.Dispatch`. ``intrinsics`` are those that the
     trace names and that are not Weft's own. ``backend`` is that of a plugin, None for the package's own. The text
     contains only the kind of the target, so only a process that knows the plugin can build from it. ``scalars`` are
     texts of the plugins' scalar intrinsics that the programs call (None: as they are in use where the task is made).
@@ -61,7 +62,7 @@ class KernelTask:
 
     program: Program
     target: Target
-    trace: Trace | None = None
+    trace: Schedules = None
     intrinsics: tuple[TensorIntrinsic, ...] = ()
     backend: Backend | None = None
     scalars: tuple[str, ...] | None = None
@@ -75,7 +76,7 @@ class KernelTask:
             inner = (p for i in self.intrinsics for p in (i.description, i.implementation))
             object.__setattr__(self, "scalars", called_scalars((self.program, *inner), self.target))
 
-    def with_trace(self, trace: Trace, known: Iterable[TensorIntrinsic] = ()) -> KernelTask:
+    def with_trace(self, trace: RecordedSchedule, known: Iterable[TensorIntrinsic] = ()) -> KernelTask:
         """The task under another schedule, with those of the ``known`` intrinsics that the schedule names."""
         needed = trace.intrinsics
         with self.scope():  # implementations of tensor intrinsics may call other scalar ones than the program
@@ -91,6 +92,15 @@ class KernelTask:
     def maker(self) -> Backend:
         """The back end that builds the kernel."""
         return self.backend or backend_of(self.target)
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """The schedules of the kernel: one, or those of its dispatch."""
+        return tuple(self.trace.versions()) if isinstance(self.trace, Dispatch) else (Version(self.trace),)
+
+    def condition(self, version: Version) -> str:
+        """For which sizes a version is chosen, for people; empty if it is the only one."""
+        return version.condition([v.name for v in self.program.sizes])
 
     @cached_property
     def structure(self) -> str:
@@ -155,7 +165,7 @@ class KernelTask:
         trace = None
         if tokens.accept("trace"):
             with _at(tokens):
-                trace = Trace.from_json(tokens.line())
+                trace = schedule_from_json(tokens.line())
         scalars = []
         while tokens.accept("scalar"):
             with _at(tokens):

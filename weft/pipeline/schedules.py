@@ -9,6 +9,7 @@ from weft.graph.hashes import module_hash
 from weft.graph.nodes import Module
 from weft.kernels.machine_code import machine_code
 from weft.kernels.task import KernelTask
+from weft.schedule.dispatch import Dispatch, RecordedSchedule
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError, WeftError
 
@@ -29,7 +30,7 @@ class ScheduleSource(Protocol):
     Otherwise the error ends the compilation. A kernel that is in the cache is neither built nor reported again.
     """
 
-    def find(self, task: KernelTask) -> Trace | None:
+    def find(self, task: KernelTask) -> RecordedSchedule | None:
         """The best known schedule of ``task`` (which itself has the default schedule), or None.
 
         Stored measurements are found by ``task.identity``.
@@ -60,7 +61,7 @@ class Asked:
 
     def scheduled(self, task: KernelTask) -> KernelTask:
         """``task`` with the schedule that the source has for it, if any. Raises ScheduleError S006 if that is not a
-        trace."""
+        trace or a dispatch."""
         if self._source is None or (self._refused and task.identity in self._refused):
             return task
         try:
@@ -70,11 +71,11 @@ class Asked:
             return task
         if trace is None:
             return task
-        if not isinstance(trace, Trace):
+        if not isinstance(trace, (Trace, Dispatch)):
             raise ScheduleError(
-                f"schedules= gave {type(trace).__name__} for '{task.program.name}', which is not a trace",
+                f"schedules= gave {type(trace).__name__} for '{task.program.name}', which is not a schedule",
                 code="S006",
-                hint="find(task) returns a Trace (as Schedule.trace has it, or Trace.from_json reads it), or None",
+                hint="find(task) returns a Trace (as Schedule.trace has it, or Trace.from_json reads it), a Dispatch, or None",
             )
         return task.with_trace(trace, task.maker.intrinsics)
 

@@ -8,7 +8,8 @@ overlap.
 from __future__ import annotations
 
 from weft.expr.folds import product
-from weft.expr.nodes import Expr, const
+from weft.expr.nodes import Expr, const, maximum
+from weft.expr.simplify import simplify
 from weft.support.memory import ALIGN
 from weft.tir.nodes import Allocate, Buffer, For, If, Let, Program, Seq, Stmt
 
@@ -20,22 +21,32 @@ def padded_bytes(buffer: Buffer) -> Expr:
 
 
 def workspace_layout(program: Program) -> tuple[dict[Buffer, Expr], Expr]:
-    """The byte offset of each workspace buffer, and the total size in bytes (a constant 0 if there are none)."""
+    """The byte offset of each workspace buffer, and the total size in bytes (a constant 0 if there are none).
+
+    Two branches of a condition outside of loops use the same memory, as one call runs only one of them.
+    """
     offsets: dict[Buffer, Expr] = {}
-    total: Expr = const(0)
-    stack: list[Stmt] = [program.body]
-    while stack:
-        s = stack.pop()
+    return offsets, _laid_out(program.body, const(0), offsets, in_loop=False)
+
+
+def _laid_out(s: Stmt, start: Expr, offsets: dict[Buffer, Expr], in_loop: bool) -> Expr:
+    """Give the buffers in ``s`` offsets from ``start`` on; the end of the last."""
+    end = start
+    while isinstance(s, (Allocate, Let)):
         if isinstance(s, Allocate) and s.buffer.scope == "global" and s.buffer not in offsets:
-            offsets[s.buffer] = total
-            total = total + padded_bytes(s.buffer)
-        if isinstance(s, Seq):
-            stack.extend(reversed(s.stmts))
-        elif isinstance(s, (Allocate, Let)):
-            stack.append(s.body)
-        elif isinstance(s, For):
-            if s.kind != "parallel":
-                stack.append(s.body)
-        elif isinstance(s, If):
-            stack.extend([s.then] if s.otherwise is None else [s.otherwise, s.then])
-    return offsets, total
+            offsets[s.buffer] = end
+            end = end + padded_bytes(s.buffer)
+        s = s.body
+    if isinstance(s, Seq):
+        for part in s.stmts:
+            end = _laid_out(part, end, offsets, in_loop)
+    elif isinstance(s, For) and s.kind != "parallel":
+        end = _laid_out(s.body, end, offsets, in_loop=True)
+    elif isinstance(s, If):
+        then = _laid_out(s.then, end, offsets, in_loop)
+        if s.otherwise is None:
+            return then
+        if in_loop:  # the branches take turns, and what they keep must not overlap
+            return _laid_out(s.otherwise, then, offsets, in_loop)
+        end = simplify(maximum(then, _laid_out(s.otherwise, end, offsets, in_loop)))
+    return end

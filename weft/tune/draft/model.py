@@ -63,7 +63,8 @@ class _Fit:
 class DraftModel:
     """Estimates for the points of ``space``, whose program is ``program``.
 
-    ``scheduled`` makes the program of a point, or raises ScheduleError; by default it replays the trace.
+    ``scheduled`` makes the program of a point, or raises ScheduleError; by default it replays the trace. ``sizes`` are
+    values of the open sizes to estimate for, in their order.
     """
 
     def __init__(
@@ -73,9 +74,10 @@ class DraftModel:
         machine: DraftMachine,
         seed: int = 0,
         scheduled: Callable[[Point], Program] | None = None,
+        sizes: Sequence[int] = (),
     ) -> None:
         self.space, self.program, self.machine = space, program, machine
-        self._rng = Random(seed)
+        self._rng, self._sizes = Random(seed), tuple(sizes)
         self._scheduled = scheduled or self._replayed
         self._fits: dict[tuple[Any, ...], _Fit | None] = {}
         self._logs: dict[int, list[list[Array] | None]] = {}
@@ -217,7 +219,7 @@ class DraftModel:
     def _nests(self, point: Point) -> Nests | None:
         if point not in self._probes:
             try:
-                self._probes[point] = nests_of(self._scheduled(point))
+                self._probes[point] = nests_of(self._scheduled(point), self._sizes)
             except ScheduleError:
                 self._probes[point] = None
         return self._probes[point]

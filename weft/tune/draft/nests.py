@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from weft.expr.intrinsic_table import ROOTS
 from weft.expr.linear import Linear, linear
 from weft.expr.nodes import Binary, Call, Const, Expr, Load, Select, Var
+from weft.expr.simplify import simplify
 from weft.expr.visit import post_order
 from weft.static_cost.bound import expanded_operations, number
 from weft.static_cost.kernel import DIVISION_UNITS
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, Buffer, For, Program, Stmt, Store
-from weft.tir.visit import children, expressions, walk
+from weft.tir.visit import ExprMap, children, expressions, substitution, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,15 @@ class _Vector:
     numbers: list[float] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     block: str = ""
+    sizes: ExprMap | None = None
 
     def add(self, value: float, *label: object) -> int:
         self.numbers.append(float(value))
         self.labels.append(" ".join(map(str, (self.block, *label))))
         return len(self.numbers) - 1
+
+    def add_extent(self, extent: Expr, *label: object) -> int:
+        return self.add(number(extent if self.sizes is None else simplify(self.sizes(extent))), *label)
 
 
 @dataclass(frozen=True)
@@ -98,9 +103,11 @@ class Nests:
     labels: tuple[str, ...]
 
 
-def nests_of(program: Program) -> Nests:
-    """The loop nests of a scheduled program. Sizes that are not known have the assumed extent."""
-    vector = _Vector()
+def nests_of(program: Program, sizes: Sequence[int] = ()) -> Nests:
+    """The loop nests of a scheduled program. ``sizes`` are values of its open sizes, in their order; without them, these
+    have the assumed extent."""
+    known = {v: Const(n, INDEX) for v, n in zip(program.sizes, sizes, strict=True)} if sizes else {}
+    vector = _Vector(sizes=substitution(known) if known else None)
     found = tuple(_nest(block, loops, vector) for block, loops in _blocks(program.body, ()))
     return Nests(found, np.array(vector.numbers), tuple(vector.labels))
 
@@ -120,14 +127,14 @@ def _blocks(root: Stmt, around: tuple[For, ...]) -> Iterator[tuple[Block, tuple[
 
 def _nest(block: Block, around: tuple[For, ...], vector: _Vector) -> Nest:
     vector.block = block.name
-    loops = tuple(NestLoop(f.var.name, f.kind, vector.add(number(f.extent), "loop", f.var.name)) for f in around)
+    loops = tuple(NestLoop(f.var.name, f.kind, vector.add_extent(f.extent, "loop", f.var.name)) for f in around)
     variables = [f.var for f in around]
     axes = []
     for it, value in zip(block.iters, block.values, strict=True):
         form = linear(value)
         steps = [(i, v.name, _coefficient(form, v)) for i, v in enumerate(variables)]
         terms = tuple((i, vector.add(c, it.var.name, "by", name)) for i, name, c in steps if c)
-        axes.append((terms, vector.add(number(it.extent), it.var.name)))
+        axes.append((terms, vector.add_extent(it.extent, it.var.name)))
     own = [it.var for it in block.iters]
     stores = [s for s in walk(block.body) if isinstance(s, Store)]
     values = [e for s in walk(block.body) for e in expressions(s)]
@@ -140,7 +147,7 @@ def _nest(block: Block, around: tuple[For, ...], vector: _Vector) -> Nest:
 
 
 def _access(buffer: Buffer, indices: Sequence[Expr], write: bool, axes: Sequence[Var], vector: _Vector) -> NestAccess:
-    shape = tuple(vector.add(number(e), buffer.name, "shape", i) for i, e in enumerate(buffer.shape))
+    shape = tuple(vector.add_extent(e, buffer.name, "shape", i) for i, e in enumerate(buffer.shape))
     terms = tuple(_term(e, axes, vector, f"{buffer.name} {write} {i}") for i, e in enumerate(indices))
     return NestAccess(buffer.name, buffer.scope, buffer.dtype.nbytes, write, shape, terms)
 
