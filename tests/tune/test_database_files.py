@@ -299,6 +299,7 @@ def of_format_1(path: Path) -> None:
         "INSERT INTO old SELECT trial, model, accepted, reason, created FROM verdicts",
         "DROP TABLE verdicts",
         "DROP TABLE layouts",
+        "ALTER TABLE trials DROP COLUMN sizes",
         "ALTER TABLE old RENAME TO verdicts",
         f"INSERT INTO workloads SELECT id + 10, structure, target || '{RATED}', name, text, signature, extents "
         "FROM workloads WHERE id = 1",

@@ -1,11 +1,13 @@
 """A kernel that chooses between versions of its code by its open sizes.
 
-Every version is scheduled and lowered by itself. The kernel is a tree of conditions on the sizes around their bodies:
+Every version is scheduled and lowered by itself. The kernel is a chain of conditions on the sizes around their bodies:
 
     if n <= 16:
-      …version of the first schedule
+      …the version of the first schedule
     else:
-      …version of the second
+      …the version of the second
+
+A schedule that several leaves of the dispatch have is one version.
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from weft.expr.nodes import Const
+from weft.expr.folds import all_of, any_of
+from weft.expr.nodes import Const, Expr
 from weft.lowering.tir_to_kernel import with_workspace
-from weft.schedule.dispatch import Dispatch, Schedules
+from weft.schedule.dispatch import Dispatch, Version
 from weft.schedule.trace import Trace
 from weft.support.dtypes import INDEX
 from weft.support.errors import ScheduleError
@@ -48,7 +51,14 @@ class _Versions:
         self._streamed: list[frozenset[str]] = []
 
     def kernel(self, dispatch: Dispatch) -> Program:
-        body = self._body(dispatch)
+        leaves: dict[Trace | None, list[Version]] = {}
+        for leaf in dispatch.versions():
+            leaves.setdefault(leaf.trace, []).append(leaf)
+        bodies = {trace: self._taken(self._version(trace)) for trace in leaves}
+        *rest, last = sorted(leaves, key=lambda trace: len(leaves[trace]))  # the longest condition needs none
+        body = bodies[last]
+        for trace in reversed(rest):
+            body = If(any_of(*map(self._condition, leaves[trace])), bodies[trace], body)
         assert self._first is not None
         attrs = self._first.attrs.without("workspace", _STREAM)
         streamed = frozenset.intersection(*self._streamed)  # the attribute holds for the whole kernel
@@ -56,12 +66,12 @@ class _Versions:
             attrs = attrs.replace(**{_STREAM: tuple(sorted(streamed))})
         return with_workspace(replace(self._first, body=body, attrs=attrs))
 
-    def _body(self, node: Schedules) -> Stmt:
-        if isinstance(node, Dispatch):
-            size = self._program.sizes[node.position]
-            within, beyond = self._body(node.within), self._body(node.beyond)
-            return If(size <= Const(node.most, INDEX), within, beyond)
-        return self._taken(self._version(node))  # made anew for each leaf: a statement has one place
+    def _condition(self, leaf: Version) -> Expr:
+        sizes = self._program.sizes
+        return all_of(
+            *(sizes[at] <= Const(most, INDEX) for at, most in leaf.at_most),
+            *(sizes[at] >= Const(least, INDEX) for at, least in leaf.at_least),
+        )
 
     def _taken(self, kernel: Program) -> Stmt:
         """The body of a version, with the parameters of the first, and names that no other buffer has."""

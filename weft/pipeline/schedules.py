@@ -75,7 +75,7 @@ class Asked:
             raise ScheduleError(
                 f"schedules= gave {type(trace).__name__} for '{task.program.name}', which is not a schedule",
                 code="S006",
-                hint="find(task) returns a Trace (as Schedule.trace has it, or Trace.from_json reads it), a Dispatch, or None",
+                hint="find(task) returns a Trace (Schedule.trace, or what Trace.from_json reads), a Dispatch, or None",
             )
         return task.with_trace(trace, task.maker.intrinsics)
 

@@ -106,7 +106,7 @@ def schedule_from_json(text: str) -> RecordedSchedule:
         is_dispatch = isinstance(data, dict) and "dispatch" in data
         return _decoded(data, 0) if is_dispatch else Trace.from_json(text)
     except MALFORMED as problem:
-        raise ScheduleError(f"this is not a schedule: {problem}", code="S006") from problem
+        raise ScheduleError(f"this is not a schedule trace: {problem}", code="S006") from problem
 
 
 def traces_of(schedule: Schedules) -> tuple[Trace, ...]:

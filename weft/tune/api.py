@@ -45,15 +45,13 @@ from weft.target import Target
 from weft.tensor_expr.nodes import PlaceholderOp, Tensor
 from weft.tir.nodes import Program
 from weft.tune.database import Database
-from weft.tune.kernel_tuner import KernelTuner
 from weft.tune.live import watching
 from weft.tune.measure.local import LocalRunner, Runner, Workload, model_of
-from weft.tune.model_tuner import ModelTuner, guide_of, least_seconds
+from weft.tune.model_tuner import ModelTuner, least_seconds, tuner_of
 from weft.tune.report import write_report
 from weft.tune.request import Request, check_measurable, opened, requested, values_of
 from weft.tune.results import KernelResult, TuningResult, TuningStopped
 from weft.tune.scheduler import TaskScheduler, TaskState
-from weft.tune.search import strategy_named
 from weft.tune.session import count_earlier, model_name, run_kernel, run_model
 from weft.tune.sketches import space_of
 from weft.tune.space import Space
@@ -205,10 +203,9 @@ def tune_kernel(
         space = Space((TemplateSketch(program, guarded(template)),)) if template is not None else space_of(task)
         space.default()  # a template that fails does so here
         with opened(database) as kept, _measuring(runner) as measures:
-            tuner = KernelTuner(
-                workload, space, measures, strategy_named(strategy), guide=guide_of(space, workload, request.settings),
-                memory=kept, seed=seed, run=secrets.token_hex(4), has_default=template is None,
-            )  # fmt: skip
+            tuner = tuner_of(
+                workload, space, measures, request.settings, kept, secrets.token_hex(4), has_default=template is None
+            )
             with watching(progress) as watcher:
                 state = TaskState(program.name, tuner, 1, bound)
                 count_earlier([state], kept, seed)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from weft.kernels.task import KernelTask
 from weft.rpc.executable import RemoteExecutable
 from weft.runtime.executable import Executable
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule
 from weft.support.clock import seconds_of
 
 TURNS: Final = 7
@@ -34,9 +34,9 @@ NO_WORSE: Final = 1.0
 class Chosen:
     """Schedules by the identity of their kernels, as a source of schedules."""
 
-    traces: Mapping[str, Trace]
+    traces: Mapping[str, RecordedSchedule]
 
-    def find(self, task: KernelTask) -> Trace | None:
+    def find(self, task: KernelTask) -> RecordedSchedule | None:
         """The schedule chosen for a kernel."""
         return self.traces.get(task.identity)
 
@@ -46,7 +46,7 @@ class Verdicts:
     """What was found: the schedules that stay, why others do not (by identity), and the seconds of a run of the model
     before and after."""
 
-    accepted: dict[str, Trace]
+    accepted: dict[str, RecordedSchedule]
     refused: dict[str, str] = field(default_factory=dict)
     before: float = 0.0
     after: float = 0.0
@@ -65,7 +65,7 @@ Compile = Callable[[Chosen | None], ModelRun]
 def checked_in_model(
     compile: Compile,
     inputs: Sequence[Any],
-    chosen: Mapping[str, Trace],
+    chosen: Mapping[str, RecordedSchedule],
     symbols: Mapping[str, str],
     gains: Mapping[str, float] | None = None,
 ) -> Verdicts:

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from weft.kernels.task import KernelTask
+from weft.schedule.dispatch import RecordedSchedule
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
 from weft.tune.measure.local import Runner, Workload
@@ -59,6 +60,42 @@ class Progress:
     best: list[float] = field(default_factory=list)
     search: float = 0.0
     measure: float = 0.0
+
+
+class Tuner(Protocol):
+    """The search for the schedule of one kernel, as the task scheduler and reports know it."""
+
+    workload: Workload
+    space: Space
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there are no points any more."""
+
+    @property
+    def progress(self) -> Progress:
+        """How the search went."""
+
+    @property
+    def history(self) -> History:
+        """All trials so far."""
+
+    @property
+    def best(self) -> TrialRecord:
+        """The record of the best schedule so far, which may be the default one."""
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the default schedule the best one is; 1 if none is faster."""
+
+    def open(self) -> TrialRecord:
+        """Begin, or go on after another kernel had the runner; the record of the default schedule."""
+
+    def step(self, count: int = BATCH) -> list[Trial]:
+        """Measure up to ``count`` more candidates."""
+
+    def confirm(self) -> TrialRecord:
+        """Measure the best once more; the record to use, which may be that of the default schedule."""
 
 
 class KernelTuner:
@@ -112,7 +149,7 @@ class KernelTuner:
         if self._history is not None:
             self._runner.resume(self.workload)
             return self._history.baseline
-        baseline = self._runner.open(self.workload)
+        baseline = replace(self._runner.open(self.workload), sizes=self.workload.sizes)
         self._history = History(baseline)
         if self._has_default:
             self._history.by_point[self.space.default()] = Trial(self.space.default(), baseline, 1.0)
@@ -149,7 +186,7 @@ class KernelTuner:
         records: list[TrialRecord] = []
         try:
             for r in self._runner.measure(again, history.baseline, keep_best=True):
-                records.append(replace(r, sketch=names.get(r.trace, "")))
+                records.append(replace(r, sketch=names.get(r.trace, ""), sizes=self.workload.sizes))
         finally:  # what was measured before an interruption is kept
             self._keep_confirmed([r for r in records if r.outcome is not Outcome.LOST])
         faster = [r for r in records if r.ok and r.relative is not None and r.relative <= GAIN]
@@ -174,7 +211,8 @@ class KernelTuner:
 
     def _noted(self, points: Sequence[Point], records: Sequence[TrialRecord]) -> list[Trial]:
         trials, best = [], self.best
-        records = [replace(r, sketch=self.space.sketches[p.sketch].name) for p, r in zip(points, records, strict=True)]
+        sizes, names = self.workload.sizes, [self.space.sketches[p.sketch].name for p in points]
+        records = [replace(r, sketch=n, sizes=sizes) for n, r in zip(names, records, strict=True)]
         for p, r in zip(points, records, strict=True):
             trials.append(self.history.add(p, r))
             self.progress.best.append(self.history.best_score)
@@ -200,15 +238,21 @@ class KernelTuner:
         self._memory.add(task, [baseline], run=self._run, seed=self._seed)
         trials = []
         for record in known:
-            point = self.space.point(record.trace) if record.trace is not None else None
+            trace = record.trace if record.sizes == self.workload.sizes else None
+            point = self.space.point(trace) if isinstance(trace, Trace) else None
             if point is not None and self._exactly(point, record.trace) and not self.history.tried(point):
                 trials.append(self.history.add(point, _apart(record)))
         self._told(trials)
         best = [t.point for t in self.history.top(1) if t.score > 1]
         near = (self.space.point(t) for t in self._memory.similar(task, threads))
-        self._waiting = [p for p in dict.fromkeys([*near]) if p is not None and p not in best]
+        self._waiting = [p for p in dict.fromkeys([*self._waiting, *near]) if p is not None and p not in best]
 
-    def _exactly(self, point: Point, trace: Trace | None) -> bool:
+    def suggest(self, traces: Iterable[Trace]) -> None:
+        """Try these schedules next, where the space has them."""
+        points = (self.space.point(t) for t in traces)
+        self._waiting = list(dict.fromkeys((*self._waiting, *(p for p in points if p is not None))))
+
+    def _exactly(self, point: Point, trace: RecordedSchedule | None) -> bool:
         found = self._trace(point)
         return isinstance(found, Trace) and trace is not None and found.to_json() == trace.to_json()
 
@@ -216,5 +260,6 @@ class KernelTuner:
 def _apart(record: TrialRecord) -> TrialRecord:
     """A record of an earlier run: its time counts, not how it compared with the best of that moment."""
     return TrialRecord(
-        record.trace, record.outcome, record.seconds, record.samples, None, record.threads, record.sketch
-    )
+        record.trace, record.outcome, record.seconds, record.samples, None, record.threads, record.sketch,
+        sizes=record.sizes,
+    )  # fmt: skip

@@ -28,9 +28,10 @@ from weft.tune.draft.estimate import DraftMachine
 from weft.tune.draft.model import DraftModel
 from weft.tune.encoding import Encoding
 from weft.tune.in_model import Chosen, ModelRun, Verdicts, checked_in_model
-from weft.tune.kernel_tuner import KernelTuner
+from weft.tune.kernel_tuner import KernelTuner, Memory, Tuner
 from weft.tune.measure.local import Runner, Workload, model_of
 from weft.tune.model.boosted import BoostedTrees, BoostingOptions
+from weft.tune.range_tuner import RangeTuner
 from weft.tune.record import TrialRecord
 from weft.tune.scheduler import Budget, Observer, TaskScheduler, TaskState
 from weft.tune.search import strategy_named
@@ -165,16 +166,7 @@ class ModelTuner:
     def _task(self, kernel: ModelKernel) -> TaskState:
         task, settings = kernel.workload.task, self.settings
         space = space_of(task)
-        tuner = KernelTuner(
-            kernel.workload,
-            space,
-            self._runner,
-            strategy_named(settings.strategy),
-            guide=guide_of(space, kernel.workload, settings),
-            memory=self._database,
-            seed=settings.seed,
-            run=self.run,
-        )
+        tuner = tuner_of(kernel.workload, space, self._runner, settings, self._database, self.run)
         return TaskState(kernel.name, tuner, kernel.calls, bound_of(kernel))
 
 
@@ -186,10 +178,34 @@ def _again(check: Callable[[], Verdicts]) -> Verdicts:
     return check()
 
 
+def tuner_of(
+    workload: Workload,
+    space: Space,
+    runner: Runner,
+    settings: Settings,
+    memory: Memory | None = None,
+    run: str = "",
+    has_default: bool = True,
+) -> Tuner:
+    """The search for the schedule of a kernel; for several, where it has open sizes. ``has_default``: see
+    :class:`~weft.tune.kernel_tuner.KernelTuner`."""
+
+    def made(part: Workload, name: str) -> KernelTuner:
+        return KernelTuner(
+            part, space, runner, strategy_named(settings.strategy), guide=guide_of(space, part, settings),
+            memory=memory, seed=settings.seed, run=name, has_default=has_default,
+        )  # fmt: skip
+
+    if workload.sizes:
+        return RangeTuner(workload, space, runner, made, memory=memory, seed=settings.seed, run=run)
+    return made(workload, run)
+
+
 def guide_of(space: Space, workload: Workload, settings: Settings) -> Guide:
     """The draft model of a kernel, corrected by what is learned from its trials."""
     task = workload.task
-    draft = DraftModel(space, task.program, DraftMachine.of(task.target, workload.threads), settings.seed)
+    machine, sizes = DraftMachine.of(task.target, workload.threads), next(iter(workload.sizes), ())
+    draft = DraftModel(space, task.program, machine, settings.seed, sizes=sizes)
     if not settings.learned:
         return DraftGuide(draft)
     encoding = Encoding(space)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule
 
 
 class Outcome(StrEnum):
@@ -36,9 +36,12 @@ class TrialRecord:
     median of. ``relative`` is the time relative to that of the best schedule so far, whose runs alternated with these,
     so that a machine that gets slower meanwhile does not count. ``sketch`` names the part of the search space. A
     ``SLOW`` trial has the time of its first run in ``seconds``.
+
+    ``sizes`` are the assignments of open sizes that it was measured on, each in the order of the program's sizes;
+    ``seconds`` is their sum then, and ``relatives`` are the relative times for each of them, where they are known.
     """
 
-    trace: Trace | None
+    trace: RecordedSchedule | None
     outcome: Outcome
     seconds: float | None = None
     samples: tuple[float, ...] = ()
@@ -46,6 +49,8 @@ class TrialRecord:
     threads: int = 1
     sketch: str = ""
     message: str = ""
+    sizes: tuple[tuple[int, ...], ...] = ()
+    relatives: tuple[float, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 from weft.kernels.machine_code import scheduled
 from weft.kernels.one_program import one_program
 from weft.runtime.executable import Executable
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule
 from weft.support.html import TextInNotebooks
 from weft.tir.nodes import Program
 from weft.tune.in_model import Chosen, Verdicts
@@ -44,7 +44,7 @@ class KernelResult(TextInNotebooks):
     ended: str = ""
 
     @property
-    def trace(self) -> Trace | None:
+    def trace(self) -> RecordedSchedule | None:
         """The schedule to use, None for the default one. Without confirmation (after Ctrl-C), the best so far."""
         if self.refused or not self.search.baseline:
             return None

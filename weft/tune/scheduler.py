@@ -15,7 +15,7 @@ from typing import Final
 
 from weft.support.errors import UserError
 from weft.support.words import did_you_mean
-from weft.tune.kernel_tuner import BATCH, KernelTuner
+from weft.tune.kernel_tuner import BATCH, Tuner
 from weft.tune.measure.local import RunnerGone
 
 HOPE: Final = 0.3
@@ -47,7 +47,7 @@ class TaskState:
     earlier runs, which count as if they were made now."""
 
     name: str
-    tuner: KernelTuner
+    tuner: Tuner
     calls: int = 1
     bound: float = 0.0
     earlier: int = 0

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from weft.graph.nodes import Module
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule
 from weft.support.errors import ScheduleError, UserError
 from weft.support.interrupts import kept_interrupts
 from weft.tune.database import Database
@@ -122,7 +122,7 @@ def settle(
             database.add_verdict(number, model, False, UNCHECKED, graph)
 
 
-def _answer(database: Database, kernel: KernelResult, graph: str) -> Trace | None:
+def _answer(database: Database, kernel: KernelResult, graph: str) -> RecordedSchedule | None:
     """What a compilation would use; None also where another version of Weft wrote it, which is skipped there."""
     try:
         return database.find(kernel.workload.task, kernel.workload.threads, graph)

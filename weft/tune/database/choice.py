@@ -2,7 +2,8 @@
 
 All of them compare trials with one number of threads, by their steady times (:mod:`weft.tune.database.drift`). Of
 several trials of one schedule the last counts: the best of many noisy times is better than it should be, so tuners
-measure the best schedules again.
+measure the best schedules again. Trials of a kernel with open sizes compare with those on the same sizes; those on the
+most sizes decide, because they say most of what the kernel will meet.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Final
 from weft.tune.database.columns import VERDICT_COLUMNS, sound
 from weft.tune.database.rows import ModelVerdict
 
-RULE: Final = "2"
+RULE: Final = "3"
 """Changes when this module would choose otherwise from the same trials: part of the database's version."""
 
-FASTEST: Final = """SELECT * FROM trials t WHERE workload = :workload AND outcome = 'ok' AND threads = :threads {}
+FASTEST: Final = """SELECT * FROM trials t WHERE workload = :workload AND outcome = 'ok' AND threads = :threads
+        AND sizes = :sizes {}
     AND NOT EXISTS (SELECT 1 FROM trials later WHERE later.workload = t.workload AND later.outcome = 'ok'
-        AND later.threads = t.threads AND later.id > t.id AND later.trace = t.trace)
+        AND later.threads = t.threads AND later.sizes = t.sizes AND later.id > t.id AND later.trace = t.trace)
     ORDER BY steady, id"""
 """The trials that count, the fastest first: of the default schedule all, of others the last."""
 
@@ -39,6 +41,14 @@ def thread_count(connection: sqlite3.Connection, workload: int, wanted: int | No
     return min(counts, key=lambda n: (abs(n - wanted), n))
 
 
+def deciding_sizes(connection: sqlite3.Connection, workload: int, threads: int) -> str:
+    """The open sizes whose trials count: the most that were measured together, the latest of several; empty for a
+    kernel without open sizes."""
+    query = "SELECT sizes, max(id) AS last FROM trials WHERE workload = ? AND threads = ? AND outcome = 'ok' GROUP BY 1"
+    rows = connection.execute(query, (workload, threads)).fetchall()
+    return max(rows, key=lambda r: (r["sizes"].count("["), r["last"]))["sizes"] if rows else ""
+
+
 def best(
     connection: sqlite3.Connection, workload: int, threads: int, traced: bool = False, graph: str = ""
 ) -> sqlite3.Row | None:
@@ -46,14 +56,19 @@ def best(
     their own."""
     refused = refused_traces(connection, workload, graph)
     query = FASTEST.format("AND trace IS NOT NULL" if traced else "")
-    rows: Iterator[sqlite3.Row] = connection.execute(query, {"workload": workload, "threads": threads})
+    values = {"workload": workload, "threads": threads, "sizes": deciding_sizes(connection, workload, threads)}
+    rows: Iterator[sqlite3.Row] = connection.execute(query, values)
     found = next((row for row in rows if row["trace"] not in refused), None)
     return None if found is None else sound(found)
 
 
-def baseline(connection: sqlite3.Connection, workload: int, threads: int, run: str | None = None) -> sqlite3.Row | None:
-    """The fastest trial of the default schedule; of ``run``, if that has one."""
-    values = {"workload": workload, "threads": threads, "run": run}
+def baseline(
+    connection: sqlite3.Connection, workload: int, threads: int, run: str | None = None, sizes: str | None = None
+) -> sqlite3.Row | None:
+    """The fastest trial of the default schedule; of ``run``, if that has one. ``sizes`` (None: those that decide) are
+    the open sizes."""
+    sizes = deciding_sizes(connection, workload, threads) if sizes is None else sizes
+    values = {"workload": workload, "threads": threads, "run": run, "sizes": sizes}
     there = connection.execute(FASTEST.format("AND trace IS NULL AND run = :run"), values).fetchone()
     found: sqlite3.Row | None = there or connection.execute(FASTEST.format("AND trace IS NULL"), values).fetchone()
     return None if found is None else sound(found)
@@ -73,7 +88,7 @@ def default_steady(connection: sqlite3.Connection, trial: sqlite3.Row) -> float 
     """The steady time of the default schedule that a trial is compared with; None where it was never measured."""
     if trial["default_steady"] is not None:
         return float(trial["default_steady"])
-    row = baseline(connection, trial["workload"], trial["threads"], trial["run"])
+    row = baseline(connection, trial["workload"], trial["threads"], trial["run"], trial["sizes"])
     return None if row is None else float(row["steady"])
 
 
@@ -114,7 +129,7 @@ def never_pruned(connection: sqlite3.Connection, workload: int, threads: int) ->
         (workload, workload),
     ).fetchall()
     rows = [best(connection, workload, threads), best(connection, workload, threads, traced=True), *judged]
-    runs = dict.fromkeys(row["run"] for row in rows if row is not None)
-    rows += [baseline(connection, workload, threads, run) for run in runs]
+    runs = dict.fromkeys((row["run"], row["sizes"]) for row in rows if row is not None)
+    rows += [baseline(connection, workload, threads, run, sizes) for run, sizes in runs]
     rows.append(baseline(connection, workload, threads))
     return {row["id"] for row in rows if row is not None}

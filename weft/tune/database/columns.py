@@ -13,7 +13,7 @@ from weft.tune.record import Outcome
 WORKLOAD_COLUMNS: Final = ("structure", "target", "name", "text", "signature", "extents")
 TRIAL_COLUMNS: Final = (
     *("uid", "trace", "outcome", "seconds", "samples", "relative", "threads", "sketch", "message", "steady"),
-    *("default_steady", "features", "created", "seed", "run", "place"),
+    *("default_steady", "features", "created", "seed", "run", "place", "sizes"),
 )
 """The columns of a trial that go with it to another database."""
 VERDICT_COLUMNS: Final = ("model", "accepted", "reason", "created", "graph")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from weft.kernels.task import KernelTask
+from weft.schedule.dispatch import RecordedSchedule, schedule_from_json, traces_of
 from weft.schedule.trace import Trace
 from weft.support.errors import UserError
 from weft.tune.database import choice, neighbours
@@ -136,7 +137,7 @@ class Database:
             found = connection.execute("SELECT value FROM facts WHERE name = 'revision'").fetchone()
             return f"{choice.RULE} {found['value'] if found is not None else ''}"
 
-    def find(self, task: KernelTask, threads: int | None = None, graph: str = "") -> Trace | None:
+    def find(self, task: KernelTask, threads: int | None = None, graph: str = "") -> RecordedSchedule | None:
         """The schedule with which ``task`` is compiled for a number of ``threads``: the best, if it is faster than the
         default schedule or that was never measured. None: the default schedule. ``graph`` is that of the model, as in
         :meth:`add_verdict`.
@@ -147,7 +148,7 @@ class Database:
         with self._file.reading() as connection:
             number, count = counted(connection, task, threads)
             row = choice.improvement(connection, number, count, graph) if number and count else None
-        return None if row is None else Trace.from_json(row["trace"])
+        return None if row is None else schedule_from_json(row["trace"])
 
     def judges(self, graph: str) -> bool:
         """Whether there are verdicts of the model with this ``graph``."""
@@ -212,7 +213,7 @@ class Database:
     def similar(self, task: KernelTask, threads: int, count: int = 8) -> list[Trace]:
         """The best schedules of at most ``count`` kernels like this one, the most similar first."""
         found = (n.trial for n in self.nearest(task, count, threads) if n.trial.is_readable)
-        return [t.trace for t in found if t.trace is not None]
+        return [trace for t in found for trace in traces_of(t.trace)]
 
     # -- the whole ----------------------------------------------------------------------------------------------------
 
@@ -237,9 +238,9 @@ class Database:
             raise UserError(f"{keep} trials cannot be kept", code="U009", hint="0 keeps only the best")
         removed = 0
         with self._file.writing() as connection:
-            query = "SELECT DISTINCT workload, threads FROM trials"
-            for workload, threads in connection.execute(query).fetchall():
-                gone = superfluous(connection, workload, threads, keep, failed)
+            query = "SELECT DISTINCT workload, threads, sizes FROM trials"
+            for workload, threads, sizes in connection.execute(query).fetchall():
+                gone = superfluous(connection, workload, threads, sizes, keep, failed)
                 connection.executemany("DELETE FROM trials WHERE id = ?", [(number,) for number in gone])
                 removed += len(gone)
         if removed:
@@ -282,6 +283,6 @@ class TunedSchedules:
         """The source for the model with this graph."""
         return replace(self, graph=graph)
 
-    def find(self, task: KernelTask) -> Trace | None:
+    def find(self, task: KernelTask) -> RecordedSchedule | None:
         """The schedule of ``task`` for this number of threads, or None."""
         return self.database.find(task, self.threads, self.graph)

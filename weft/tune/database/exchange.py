@@ -23,7 +23,7 @@ from weft.support.errors import MALFORMED, Location, UserError
 from weft.target import without_rates
 from weft.tune.database.columns import IN_LINE, TRIAL_COLUMNS, VERDICT_COLUMNS, WORKLOAD_COLUMNS, checked_columns, sound
 from weft.tune.database.connection import new_revision
-from weft.tune.database.rows import packed_extents, stored_kernel_of, trial_of, unpacked_extents
+from weft.tune.database.rows import packed_extents, stored_kernel_of, trial_of, unpacked_extents, unpacked_sizes
 
 FORMAT: Final = "weft tuning database"
 FORMAT_VERSION: Final = 2
@@ -181,7 +181,8 @@ def _entry(line: str, before: str) -> _Entry:
 
 
 def _trial(values: Mapping[str, Any]) -> dict[str, Any]:
-    made = checked_columns(values, TRIAL_COLUMNS, IN_LINE)
+    made = checked_columns({"sizes": "", **values}, TRIAL_COLUMNS, IN_LINE)  # format 1 knew no sizes
+    unpacked_sizes(made["sizes"])
     made["samples"] = json.dumps([_number(s) for s in values["samples"]])
     if made["features"] is not None:
         made["features"] = base64.b64decode(made["features"], validate=True)

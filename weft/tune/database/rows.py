@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from weft.ir.structural import structural_hash
 from weft.kernels.task import KernelTask
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule, schedule_from_json
 from weft.support.errors import MALFORMED, ScheduleError, UserError
 from weft.target import Target, without_rates
 from weft.tir.nodes import Program
@@ -69,7 +69,7 @@ class StoredTrial:
     schedule, None for the default one. ``steady`` is the time in seconds without the drift of the machine, and
     ``default_steady`` that of the default schedule on the same scale, if it is known
     (:mod:`weft.tune.database.drift`). ``features`` is a row of float32. ``created`` is in seconds since 1970;
-    ``place`` counts the trials of the kernel in one run.
+    ``place`` counts the trials of the kernel in one run. ``sizes`` are those of the record.
     """
 
     number: int
@@ -89,6 +89,7 @@ class StoredTrial:
     seed: int | None
     run: str
     place: int
+    sizes: tuple[tuple[int, ...], ...] = ()
     verdicts: tuple[ModelVerdict, ...] = ()
 
     @property
@@ -97,10 +98,10 @@ class StoredTrial:
         return self.outcome is Outcome.OK
 
     @property
-    def trace(self) -> Trace | None:
+    def trace(self) -> RecordedSchedule | None:
         """The schedule, None for the default one. Raises ScheduleError S006 for one that another version of Weft
         wrote."""
-        return None if self.trace_text is None else Trace.from_json(self.trace_text)
+        return None if self.trace_text is None else schedule_from_json(self.trace_text)
 
     @property
     def is_readable(self) -> bool:
@@ -115,7 +116,7 @@ class StoredTrial:
     def record(self) -> TrialRecord:
         """The trial as the tuner had it. Raises ScheduleError S006 as :attr:`trace` does."""
         times = self.seconds, self.samples, self.relative
-        return TrialRecord(self.trace, self.outcome, *times, self.threads, self.sketch, self.message)
+        return TrialRecord(self.trace, self.outcome, *times, self.threads, self.sketch, self.message, self.sizes)
 
 
 def structure_of(program: Program) -> str:
@@ -169,6 +170,7 @@ def row_of(
         "steady": steady,
         "default_steady": default_steady,
         "features": None if features is None else _packed(features),
+        "sizes": packed_sizes(record.sizes),
         **origin,
     }
 
@@ -198,6 +200,7 @@ def trial_of(row: sqlite3.Row, verdicts: Sequence[ModelVerdict] = ()) -> StoredT
             row["seed"],
             row["run"],
             row["place"],
+            unpacked_sizes(row["sizes"]),
             tuple(verdicts),
         )
     except MALFORMED as error:
@@ -223,6 +226,19 @@ def unpacked_extents(packed: bytes) -> tuple[float, ...]:
     if len(packed) % 8:
         raise ValueError("the extents are incomplete")
     return struct.unpack(f"<{len(packed) // 8}d", packed)
+
+
+def packed_sizes(sizes: Sequence[Sequence[int]]) -> str:
+    """Assignments of open sizes as text; empty without any."""
+    return json.dumps([list(map(int, s)) for s in sizes], separators=(",", ":")) if sizes else ""
+
+
+def unpacked_sizes(text: str) -> tuple[tuple[int, ...], ...]:
+    """What :func:`packed_sizes` packed. Raises ValueError for other texts."""
+    found = json.loads(text) if text else []
+    if not isinstance(found, list) or not all(isinstance(s, list) and all(type(n) is int for n in s) for s in found):
+        raise ValueError(f"'sizes' is {text!r}")
+    return tuple(tuple(s) for s in found)
 
 
 def plain(text: str) -> str:

@@ -25,7 +25,8 @@ SCHEMA: Final = (
         workload INTEGER NOT NULL REFERENCES workloads (id), trace TEXT, outcome TEXT NOT NULL, seconds REAL,
         samples TEXT NOT NULL, relative REAL, threads INTEGER NOT NULL, sketch TEXT NOT NULL, message TEXT NOT NULL,
         steady REAL, default_steady REAL, features BLOB,
-        created REAL NOT NULL, seed INTEGER, run TEXT NOT NULL, place INTEGER NOT NULL)""",
+        created REAL NOT NULL, seed INTEGER, run TEXT NOT NULL, place INTEGER NOT NULL,
+        sizes TEXT NOT NULL DEFAULT '')""",
     "CREATE INDEX trials_by_time ON trials (workload, outcome, threads, steady)",
     "CREATE INDEX trials_by_run ON trials (workload, run, threads)",
     _VERDICTS,
@@ -39,6 +40,7 @@ def migrate(connection: sqlite3.Connection, version: int) -> None:
     """Turn the tables of format ``version`` into those of this one, inside of a transaction."""
     if version < 2:
         _name_machines_without_rates(connection)
+        connection.execute("ALTER TABLE trials ADD COLUMN sizes TEXT NOT NULL DEFAULT ''")
         connection.execute("ALTER TABLE verdicts RENAME TO old_verdicts")
         connection.execute(_VERDICTS)
         connection.execute("INSERT INTO verdicts SELECT trial, model, accepted, reason, created, '' FROM old_verdicts")

@@ -104,8 +104,8 @@ class Nests:
 
 
 def nests_of(program: Program, sizes: Sequence[int] = ()) -> Nests:
-    """The loop nests of a scheduled program. ``sizes`` are values of its open sizes, in their order; without them, these
-    have the assumed extent."""
+    """The loop nests of a scheduled program. ``sizes`` are values of its open sizes, in their order; without them,
+    these have the assumed extent."""
     known = {v: Const(n, INDEX) for v, n in zip(program.sizes, sizes, strict=True)} if sizes else {}
     vector = _Vector(sizes=substitution(known) if known else None)
     found = tuple(_nest(block, loops, vector) for block, loops in _blocks(program.body, ()))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule
 from weft.tune.measure.farm import Farm, TrialJob
 from weft.tune.record import Outcome, TrialRecord
 
@@ -33,7 +33,7 @@ class Batch:
             self._over = True
             self.farm.drop()
 
-    def fail(self, at: int, trace: Trace, why: tuple[Outcome, str]) -> None:
+    def fail(self, at: int, trace: RecordedSchedule, why: tuple[Outcome, str]) -> None:
         """Note that a candidate is not measured, unless it has a record."""
         self._note(at, TrialRecord(trace, why[0], threads=self._threads, message=why[1]))
 

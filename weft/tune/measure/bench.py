@@ -19,7 +19,7 @@ from weft.kernels.machine_code import MachineCode, machine_code
 from weft.kernels.task import KernelTask
 from weft.runtime import _native
 from weft.runtime.sizes import evaluate
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule
 from weft.support.differences import difference
 from weft.support.errors import ProgramError, ScheduleError, UserError, WeftError
 from weft.support.memory import ALIGN, aligned_bytes
@@ -149,7 +149,7 @@ class Bench:
             r.bytes.view(b.dtype.numpy).reshape(s) for r, b, s in zip(case.results, outputs, case.shapes, strict=True)
         ]
 
-    def _built(self, trace: Trace | None) -> Loaded:
+    def _built(self, trace: RecordedSchedule | None) -> Loaded:
         key = "" if trace is None else trace.to_json()
         if key not in self._kept:
             known = {i.name: i for i in (*self.task.maker.intrinsics, *self.task.intrinsics)}
@@ -164,7 +164,9 @@ class Bench:
         """The default schedule, measured alone."""
         return self.trial(None, None, None)
 
-    def trial(self, trace: Trace | None, best: Trace | None, best_seconds: float | None) -> TrialRecord:
+    def trial(
+        self, trace: RecordedSchedule | None, best: RecordedSchedule | None, best_seconds: float | None
+    ) -> TrialRecord:
         """Build, check and time a schedule beside the best one so far (None: the default schedule), whose time is
         about ``best_seconds`` (None: there is no best yet). What goes wrong is in the record."""
 
@@ -202,14 +204,14 @@ class Bench:
         return ""
 
     def _timed(
-        self, loaded: Loaded, trace: Trace | None, best: Trace | None, best_seconds: float | None
+        self, loaded: Loaded, trace: RecordedSchedule | None, best: RecordedSchedule | None, best_seconds: float | None
     ) -> TrialRecord:
         beside = None if best_seconds is None else self._beside(best)
         runs = [loaded.bound(case) for case in self.cases]
         others = None if beside is None else [beside.bound(case) for case in self.cases]
         return timed_record(trace, runs, others, best_seconds, self.limits, self.threads)
 
-    def _beside(self, best: Trace | None) -> Loaded | None:
+    def _beside(self, best: RecordedSchedule | None) -> Loaded | None:
         """The best schedule; None where it cannot be built any more, as it comes from another version of Weft."""
         try:
             return self._built(best)
@@ -227,7 +229,7 @@ def differing(found: Sequence[NDArray[Any]], wanted: Sequence[NDArray[Any]]) -> 
 
 
 def timed_record(
-    trace: Trace | None,
+    trace: RecordedSchedule | None,
     runs: Sequence[Run],
     others: Sequence[Run] | None,
     best_seconds: float | None,
@@ -242,10 +244,10 @@ def timed_record(
         if made.slow:
             return TrialRecord(trace, Outcome.SLOW, made.seconds, made.samples, threads=threads)
     seconds = sum(f.seconds for f in found)
-    ratios = [f.relative for f in found if f.relative is not None]
+    ratios = tuple(f.relative for f in found if f.relative is not None)
     relative = statistics.geometric_mean(ratios) if ratios else None
     samples = found[0].samples if len(found) == 1 else tuple(f.seconds for f in found)
-    return TrialRecord(trace, Outcome.OK, seconds, samples, relative, threads)
+    return TrialRecord(trace, Outcome.OK, seconds, samples, relative, threads, relatives=ratios)
 
 
 def _result(shape: Sequence[int], buffer: Buffer) -> Guarded:

@@ -10,7 +10,7 @@ from typing import Final
 
 from weft.kernels.machine_code import MachineCode
 from weft.kernels.task import KernelTask
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule
 from weft.support.errors import UserError
 from weft.tune.measure.bench import first_line
 from weft.tune.measure.building import START_SECONDS, Builders, Built
@@ -29,7 +29,7 @@ class ScheduleCodes:
         self._builders: Builders | None = None
         self._kept: OrderedDict[tuple[str, str], MachineCode] = OrderedDict()
 
-    def code(self, task: KernelTask, trace: Trace | None) -> Built:
+    def code(self, task: KernelTask, trace: RecordedSchedule | None) -> Built:
         """The code of a kernel under a schedule; None: the default one."""
         kept = self._kept.get(_key(task, trace))
         if kept is not None:
@@ -45,7 +45,7 @@ class ScheduleCodes:
             return Outcome.TIMEOUT, "it is not built in time"
         return found[0]
 
-    def build(self, task: KernelTask, trace: Trace | None, tell: Callable[[Built], None]) -> None:
+    def build(self, task: KernelTask, trace: RecordedSchedule | None, tell: Callable[[Built], None]) -> None:
         """Have the code built; another thread calls ``tell`` with it, or this one, if the schedule is not one of this
         kernel."""
         key = _key(task, trace)
@@ -73,5 +73,5 @@ class ScheduleCodes:
             self._builders = None
 
 
-def _key(task: KernelTask, trace: Trace | None) -> tuple[str, str]:
+def _key(task: KernelTask, trace: RecordedSchedule | None) -> tuple[str, str]:
     return task.identity, "" if trace is None else trace.to_json()

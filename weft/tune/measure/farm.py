@@ -17,7 +17,7 @@ from weft.kernels.machine_code import MachineCode
 from weft.rpc.backoff import Backoff
 from weft.rpc.errors import LinkError
 from weft.rpc.session import Session
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule
 from weft.support.errors import UserError
 from weft.tune.measure.boards import BoardSource, HeldBoard, may_come
 from weft.tune.measure.local import MOST_STARTS, Workload
@@ -47,9 +47,9 @@ class TrialJob:
     record, once."""
 
     tell: Callable[[TrialRecord], None]
-    trace: Trace | None = None
+    trace: RecordedSchedule | None = None
     made: MachineCode | None = None
-    best: Trace | None = None
+    best: RecordedSchedule | None = None
     best_made: MachineCode | None = None
 
 
@@ -264,7 +264,7 @@ def _rescaled(record: TrialRecord, opened: Opened, bench: RemoteBench) -> TrialR
     return replace(record, seconds=record.seconds * factor, samples=tuple(s * factor for s in record.samples))
 
 
-def lost(trace: Trace, threads: int, why: str) -> TrialRecord:
+def lost(trace: RecordedSchedule, threads: int, why: str) -> TrialRecord:
     """The record of a candidate that no board has measured."""
     return TrialRecord(trace, Outcome.LOST, threads=threads, message=why)
 

@@ -13,7 +13,7 @@ from typing import IO, Any, Final, Protocol, Self, runtime_checkable
 
 from weft.kernels.task import KernelTask
 from weft.runtime import Artifact, Executable
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule
 from weft.support.cores import affinity
 from weft.support.errors import UserError
 from weft.support.frames import pack, unpack
@@ -71,7 +71,9 @@ class Runner(Protocol):
     def resume(self, workload: Workload) -> None:
         """Go on with a kernel that was opened before."""
 
-    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> Iterable[TrialRecord]:
+    def measure(
+        self, traces: Sequence[RecordedSchedule], best: TrialRecord, keep_best: bool = False
+    ) -> Iterable[TrialRecord]:
         """One record for each schedule, in their order and as they come, measured beside the best of ``best`` and those
         before; beside ``best`` alone if ``keep_best``."""
 
@@ -138,7 +140,9 @@ class LocalRunner:
         if workload is not self._workload:
             self._workload, self._opened = workload, False
 
-    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> Iterator[TrialRecord]:
+    def measure(
+        self, traces: Sequence[RecordedSchedule], best: TrialRecord, keep_best: bool = False
+    ) -> Iterator[TrialRecord]:
         """Measure schedules one after another: each when its record is asked for."""
         for trace in traces:
             record = self._measured(trace, best)
@@ -160,7 +164,7 @@ class LocalRunner:
             self._log = None
         self._opened = False
 
-    def _measured(self, trace: Trace, best: TrialRecord) -> TrialRecord:
+    def _measured(self, trace: RecordedSchedule, best: TrialRecord) -> TrialRecord:
         assert self._workload is not None, "open comes before measure"
         threads = self._workload.threads
         if self._process is not None and self._process.poll() is not None:  # it was killed since the last trial

@@ -16,7 +16,7 @@ from typing import Final, Self
 from weft.rpc.executable import RemoteExecutable
 from weft.rpc.machine import RemoteMachine
 from weft.runtime import Artifact
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule
 from weft.support.cores import affinity
 from weft.support.errors import UserError
 from weft.tune.measure.batch import Batch, beside_best
@@ -93,7 +93,9 @@ class RemoteRunner:
         if self._opened is None or self._opened.workload is not workload:
             self._switch(workload)
 
-    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> Iterator[TrialRecord]:
+    def measure(
+        self, traces: Sequence[RecordedSchedule], best: TrialRecord, keep_best: bool = False
+    ) -> Iterator[TrialRecord]:
         """Measure schedules, several at once. If boards are missing for too long, the records of those that are not
         measured are LOST, and the next call raises RunnerGone (U041)."""
         assert self._opened is not None, "open comes before measure"
@@ -151,7 +153,9 @@ class RemoteRunner:
 
     # ---- measuring --------------------------------------------------------------------------------------------------
 
-    def _measured(self, traces: Sequence[Trace | None], best: Trace | None) -> Iterator[TrialRecord]:
+    def _measured(
+        self, traces: Sequence[RecordedSchedule | None], best: RecordedSchedule | None
+    ) -> Iterator[TrialRecord]:
         """A record for each schedule, in their order and as they come, beside ``best``; of None, the baseline."""
         assert self._opened is not None
         opened, farm = self._opened, self._running()
@@ -185,7 +189,7 @@ class RemoteRunner:
 
         self._codes.build(self._opened.workload.task, trace, built)
 
-    def _wait(self, batch: Batch, at: int, traces: Sequence[Trace | None]) -> None:
+    def _wait(self, batch: Batch, at: int, traces: Sequence[RecordedSchedule | None]) -> None:
         """Wait for a record, as long as boards may come."""
         state = batch.farm.state
         began = time.monotonic()
@@ -209,7 +213,7 @@ class RemoteRunner:
                 self._give_up(batch, traces, f"{why} ({reason})")
                 return
 
-    def _give_up(self, batch: Batch, traces: Sequence[Trace | None], why: str) -> None:
+    def _give_up(self, batch: Batch, traces: Sequence[RecordedSchedule | None], why: str) -> None:
         gone = RunnerGone(
             f"no board measures any more: {why}",
             code="U041",

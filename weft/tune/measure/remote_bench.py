@@ -21,7 +21,7 @@ from weft.rpc.errors import LinkError, RemoteError
 from weft.rpc.kernel import RemoteKernel
 from weft.rpc.memory import RemoteBlock
 from weft.rpc.session import Session
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule
 from weft.support.errors import UserError
 from weft.support.memory import ALIGN
 from weft.tune.draft.estimate import DraftMachine
@@ -110,7 +110,7 @@ class RemoteBench:
         """About the seconds of schedules on this board, by their text; empty: the default one."""
 
     def trial(
-        self, trace: Trace, made: MachineCode, best: Trace | None, best_made: MachineCode
+        self, trace: RecordedSchedule, made: MachineCode, best: RecordedSchedule | None, best_made: MachineCode
     ) -> TrialRecord | Failed:
         """Check a schedule and time it beside another one."""
         try:
@@ -137,7 +137,7 @@ class RemoteBench:
 
     # ---- kernels and their memory -----------------------------------------------------------------------------------
 
-    def _loaded(self, trace: Trace | None, made: MachineCode) -> RemoteKernel:
+    def _loaded(self, trace: RecordedSchedule | None, made: MachineCode) -> RemoteKernel:
         key = "" if trace is None else trace.to_json()
         if key not in self._kept:
             while len(self._kept) >= MAX_KEPT:
@@ -238,7 +238,7 @@ class RemoteBench:
         yield  # after an error it stays noted, for _failed
         self._in_candidate = False
 
-    def _seconds_of(self, trace: Trace | None, kernel: RemoteKernel) -> float:
+    def _seconds_of(self, trace: RecordedSchedule | None, kernel: RemoteKernel) -> float:
         """About the seconds of a schedule on this board."""
         key = "" if trace is None else trace.to_json()
         if key not in self.best_seconds:

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from weft.kernels.task import KernelTask
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule, schedule_from_json
 from weft.support.errors import WeftError
 from weft.support.frames import pack, unpack
 from weft.support.garbage import seldom_collected
@@ -58,8 +58,8 @@ def _tried(bench: Bench | None, asked: dict[str, Any], text: bytes) -> dict[str,
     if bench is None:
         return {"error": "no kernel was opened"}
     best = asked["best"]
-    trace = Trace.from_json(text.decode()) if text else None
-    return encoded(bench.trial(trace, None if best is None else Trace.from_json(best), asked["best_seconds"]))
+    trace = schedule_from_json(text.decode()) if text else None
+    return encoded(bench.trial(trace, None if best is None else schedule_from_json(best), asked["best_seconds"]))
 
 
 def encoded(record: TrialRecord) -> dict[str, Any]:
@@ -69,7 +69,8 @@ def encoded(record: TrialRecord) -> dict[str, Any]:
     return made
 
 
-def decoded(answer: dict[str, Any], trace: Trace | None) -> TrialRecord:
+def decoded(answer: dict[str, Any], trace: RecordedSchedule | None) -> TrialRecord:
     """The record of ``trace`` that :func:`encoded` wrote."""
     known = {"outcome": Outcome(answer["outcome"]), "samples": tuple(answer["samples"])}
+    known |= {"sizes": tuple(map(tuple, answer["sizes"])), "relatives": tuple(answer["relatives"])}
     return TrialRecord(trace, **{**answer, **known})
