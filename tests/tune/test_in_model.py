@@ -68,7 +68,7 @@ def judged(
 
     monkeypatch.setattr(in_model, "kernels_in_turns", lambda exes, inputs: [dict(e.kernels) for e in exes])
     monkeypatch.setattr(in_model, "in_turns", lambda exes, inputs: [sum(e.kernels.values()) + e.rest for e in exes])
-    return checked_in_model(compiled, [], TRACES, SYMBOLS), built
+    return checked_in_model(compiled, [[]], TRACES, SYMBOLS), built
 
 
 def test_slower_kernels_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_kernels_that_the_model_does_not_run_are_refused(monkeypatch: pytest.Mon
 
 def test_nothing_chosen_is_nothing_refused() -> None:
     runs: list[int] = []
-    verdicts = checked_in_model(lambda chosen: lambda: runs.append(1), [], {}, {})  # type: ignore[arg-type, return-value]
+    verdicts = checked_in_model(lambda chosen: lambda: runs.append(1), [[]], {}, {})  # type: ignore[arg-type, return-value]
     assert (verdicts.accepted, verdicts.refused, verdicts.speedup) == ({}, {}, 1.0)
     assert runs
 
@@ -165,7 +165,7 @@ def test_a_bad_schedule_is_refused_in_a_model(model: Path) -> None:
     assert found
     chosen = {k.workload.task.identity: PLAIN for k in found}
     symbols = {k.workload.task.identity: k.workload.task.symbol for k in found}
-    verdicts = checked_in_model(compiler(model, None), [X], chosen, symbols)
+    verdicts = checked_in_model(compiler(model, None), [[X]], chosen, symbols)
     assert verdicts.accepted == {}
     assert set(verdicts.refused) == set(chosen)
     assert all("times as slow" in reason for reason in verdicts.refused.values())
@@ -175,7 +175,7 @@ def test_a_good_schedule_is_accepted_and_compiled(model: Path) -> None:
     task = products(model)[0].workload.task
     good = scheduled(task.program, task.target).trace
     chosen, symbols = {task.identity: good}, {task.identity: task.symbol}
-    verdicts = checked_in_model(compiler(model, PLAIN), [X], chosen, symbols)
+    verdicts = checked_in_model(compiler(model, PLAIN), [[X]], chosen, symbols)
     assert (verdicts.accepted, verdicts.refused) == (chosen, {})
     assert verdicts.speedup > 1
     with_it = compile_artifact(model, schedules=Chosen(verdicts.accepted), cache=False)
@@ -198,7 +198,7 @@ def test_a_model_is_tuned_from_end_to_end(model: Path, tmp_path: Path) -> None:
         assert all(not t.failed for t in tuned.scheduler.tasks)
         assert tuned.scheduler.total > 0
         tuned.best = {k.workload.task.identity: record(k) for k in tuner.kernels}
-        verdicts = tuner.check(tuned, [X])
+        verdicts = tuner.check(tuned, [[X]])
         assert set(verdicts.accepted) | set(verdicts.refused) == set(tuned.best)
         assert tuned.schedules.traces == verdicts.accepted
         counted = sum(len(database.trials(k)) for k in database.workloads())

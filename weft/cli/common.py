@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,8 +103,14 @@ def shape_option(f: F) -> F:
     )(f)
 
 
-def parse_shapes(words: Sequence[str], option: str = "--shape") -> dict[str, int | tuple[int, ...]]:
-    """``("batch=8", "x=1,3,8,8")`` → ``{"batch": 8, "x": (1, 3, 8, 8)}``."""
+def parse_shapes(
+    words: Sequence[str],
+    option: str = "--shape",
+    hint: str = "NAME=SIZE or NAME=SIZE,SIZE,… with positive sizes",
+    given: Collection[str] = (),
+) -> dict[str, int | tuple[int, ...]]:
+    """``("batch=8", "x=1,3,8,8")`` → ``{"batch": 8, "x": (1, 3, 8, 8)}``. Raises UserError I020, with the ``hint``, for
+    other words, and for names that are ``given`` already."""
     out: dict[str, int | tuple[int, ...]] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -112,11 +118,13 @@ def parse_shapes(words: Sequence[str], option: str = "--shape") -> dict[str, int
             sizes = tuple(int(p) for p in text.split(","))
         except ValueError:
             sizes = ()
-        if not equals or not sizes or min(sizes) < 1 or name in out:
+        if not equals or not sizes or min(sizes) < 1 or name in out or name in given:
             raise UserError(
-                f"{option} {name} is given twice" if name in out else f"{option} {word} is not understood",
+                f"{option} {name} is given twice"
+                if name in out or name in given
+                else f"{option} {word} is not understood",
                 code="I020",
-                hint="NAME=SIZE or NAME=SIZE,SIZE,… with positive sizes",
+                hint=hint,
             )
         out[name] = sizes[0] if len(sizes) == 1 else sizes
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ _RIGHT = (1, 2, 3, 4, 5)
 _OFTEN_ALIKE = (1, 5)
 """Columns that are left out where all kernels are called once, or no bound is known."""
 
+_RANGE: Final = re.compile(r"(?P<name>[^=]+)=(?P<first>[0-9]{1,18})\.\.(?P<last>[0-9]{1,18})")
 _OF_MODELS: Final = ("shapes", "files", "no_check", "policy", "precision", "winograd")
 """Parameters that say something about whole models."""
 
@@ -76,7 +78,7 @@ _OF_MODELS: Final = ("shapes", "files", "no_check", "policy", "precision", "wino
     "sizes",
     multiple=True,
     metavar="NAME=N[,N…]",
-    help="Measure an open size with these values: --size batch=1,8. May be repeated. [default: 1]",
+    help="Tune an open size for these values, or for a range: --size batch=1,8 --size length=1..512. [default: 1]",
 )
 @click.option(
     "-i", "--input", "files", multiple=True, metavar="[NAME=]FILE", help="Inputs for the check. [default: random]"
@@ -94,7 +96,7 @@ def command(model: str | None, kernel: str | None, db: str | None, **given: Any)
     \b
     weft tune resnet.onnx --db tuned.db                      then: weft run resnet.onnx --tuning-db tuned.db
     weft tune resnet.onnx --db tuned.db --minutes 30 --report tuned.html
-    weft tune bert.onnx --db tuned.db --shape batch=1 --size sequence=32,128
+    weft tune bert.onnx --db tuned.db --shape batch=1 --size sequence=1..512
     weft tune --kernel product.py --db tuned.db --trials 200
     weft tune resnet.onnx --db tuned.db --board localhost:9190
     weft tune resnet.onnx --db tuned.db --tracker HOST:9180 --key pi4 --boards 3
@@ -121,8 +123,16 @@ def command(model: str | None, kernel: str | None, db: str | None, **given: Any)
 
 
 def _sizes(words: Sequence[str]) -> dict[str, Any]:
-    """``("batch=1,8",)`` → ``{"batch": (1, 8)}``."""
-    return dict(parse_shapes(words, "--size"))
+    """``("batch=1,8", "length=1..512")`` → ``{"batch": (1, 8), "length": range(1, 513)}``."""
+    ranges, others = dict[str, range](), list[str]()
+    for word in words:
+        found = _RANGE.fullmatch(word)
+        if found is None or found["name"] in ranges:  # a size that is given twice is refused with the others
+            others.append(word)
+        else:
+            ranges[found["name"]] = range(int(found["first"]), int(found["last"]) + 1)
+    made = parse_shapes(others, "--size", "NAME=SIZE, NAME=SIZE,SIZE,… or NAME=FIRST..LAST with positive sizes", ranges)
+    return {**made, **ranges}
 
 
 def _refuse_options_of_models() -> None:

@@ -40,15 +40,18 @@ def one_program(
     metadata: Mapping[str, Any] | None = None,
     checks: Sequence[tuple[Expr, str]] = (),
     sizes: ProgramSizes | None = None,
+    kernel: Program | None = None,
 ) -> Artifact:
     """The artifact that calls ``program`` once: its inputs and outputs are the program's parameters, in their order.
 
     ``form`` says what the program is: ``scheduled`` loops, which are lowered as they stand, or a ``kernel`` already.
+    ``kernel`` is the kernel form of the program, where it is known: the program then only says what it is called with.
     ``checks`` are conditions on sizes that must hold before it is called, with messages. ``sizes`` says
     where the sizes come from, if some are passed: these are int64 scalars, inputs after the others. Raises InputError
     (I030) for a size without a value, TargetError for a program that the target cannot run.
     """
-    kernel = program if form == "kernel" else backend_of(target).lower(program, target, symbol(program.name))
+    if kernel is None:
+        kernel = program if form == "kernel" else backend_of(target).lower(program, target, symbol(program.name))
     code = _emitted(kernel, target)
     made = _calling(kernel, KernelRef(code.entry, 0), program, sizes or ProgramSizes(program), checks)
     variant = Variant(code.features, code.data, code.format)

@@ -44,6 +44,7 @@ from weft.support.words import did_you_mean
 from weft.target import Target
 from weft.tensor_expr.nodes import PlaceholderOp, Tensor
 from weft.tir.nodes import Program
+from weft.tune.by_size import anchors_of
 from weft.tune.database import Database
 from weft.tune.live import watching
 from weft.tune.measure.local import LocalRunner, Runner, Workload, model_of
@@ -59,6 +60,8 @@ from weft.tune.template import Function, TemplateSketch
 from weft.tune.user_code import guarded
 from weft.tune.workloads import assigned_sizes
 
+MAX_CASES: Final = 3
+"""Sizes of a model's open inputs on which it is checked."""
 _SEARCH: Final = {
     "target": instance("a target (a text or a weft.Target)", str, Target),
     "database": instance("a path or a weft.tune.database.Database", str, os.PathLike, Database),
@@ -116,14 +119,15 @@ def tune_model(
     same ``seed`` count: a search that was ended goes on where it was, and another seed searches more.
 
     ``threads`` are as for :func:`weft.compile`: all cores by default, or ``WEFT_NUM_THREADS``. ``shapes`` fixes open
-    sizes; those that stay open are measured with the values in ``sizes`` (``{"batch": [1, 8]}``), or with 1.
+    sizes; those that stay open are tuned for the values in ``sizes`` (``{"batch": [1, 8], "length": range(1, 513)}``),
+    or for 1. A kernel with open sizes gets a few schedules and chooses between them by its sizes when it runs.
     ``strategy`` is a name of :data:`weft.tune.search.STRATEGIES`. ``policy`` says which kernel is next: the one that
     promises the largest ``gain``, or ``round-robin``. ``learned``: a cost model corrects the predictions.
 
-    At the end the model runs with and without what was found, on ``inputs`` (by name; random where not given, with the
-    first value of each size), and schedules that are not faster there are refused. ``in_model=False`` leaves that out.
-    ``progress`` shows how it goes, ``report`` is an HTML file to write. ``runner`` measures elsewhere than on this
-    machine.
+    At the end the model runs with and without what was found, on ``inputs`` (by name; random where not given, with up
+    to three of the values of each size), and schedules that are not faster there are refused. ``in_model=False`` leaves
+    that out. ``progress`` shows how it goes, ``report`` is an HTML file to write. ``runner`` measures elsewhere than on
+    this machine.
 
     Ctrl-C ends the search; TuningStopped, a KeyboardInterrupt, has the result until then. Raises UserError U022 for
     arguments of a wrong type, U023 for values out of range, U024 for a target that cannot be measured here, U025 for a
@@ -140,7 +144,7 @@ def tune_model(
         check_measurable(chosen)
     module = load(model, shapes=shapes, plugins=plugins)
     values = values_of(sizes, {v.name for p in module.main.params for v in symbols(p.tensor.shape)})
-    given = _inputs(module, inputs, values) if in_model else None
+    given = _cases(module, inputs, values) if in_model else None
     with registry.scope(), opened(database) as kept, _measuring(runner) as measures:
         with watching(progress) as watcher:
             if given is not None:
@@ -148,7 +152,9 @@ def tune_model(
                 artifact, _ = compile_module(
                     module, [chosen], options=options, cache=KernelCache(kernel_disk_cache()), registry=registry
                 )
-                model_of(measures, artifact, request.threads)(*given)  # wrong inputs are found before the search
+                exe = model_of(measures, artifact, request.threads)
+                for case in given:
+                    exe(*case)  # wrong inputs are found before the search
             tuner = ModelTuner(
                 module, chosen, measures, kept, request.budget(0), threads=request.threads, sizes=values,
                 options=options, settings=request.settings, observer=watcher.batch, registry=registry,
@@ -234,9 +240,10 @@ def _program(tensors: Sequence[Tensor] | Program, name: str, target: Target, thr
     return program, 0.0 if program.sizes else least_seconds(outputs, inputs, target, threads)
 
 
-def _inputs(module: Module, given: Mapping[str, Any] | None, sizes: Mapping[str, Sequence[int]]) -> list[Any]:
-    """The inputs of the model in its order: those that are given, and random ones, with the first value of each open
-    size. Raises InputError I024 for an unknown name, I028 for a value that must be given."""
+def _cases(module: Module, given: Mapping[str, Any] | None, sizes: Mapping[str, Sequence[int]]) -> list[list[Any]]:
+    """Inputs of the model in its order: those that are given, and random ones, of up to three values of each open size.
+    Inputs that are given may fix the sizes, so that there is one case. Raises InputError I024 for an unknown name, I028
+    for a value that must be given."""
     specs, named = input_specs(module), dict(given or {})
     names = [s.name for s in specs]
     for name in named:
@@ -244,8 +251,13 @@ def _inputs(module: Module, given: Mapping[str, Any] | None, sizes: Mapping[str,
             hint = did_you_mean(name, names, f"inputs: {', '.join(names) or 'none'}")
             raise InputError(f"the model has no input '{name}'", code="I024", hint=hint)
     others = [s for s in specs if s.name not in named]
-    made = random_inputs(others, 0, shapes_with(others, {name: values[0] for name, values in sizes.items()}))
-    return [{**made, **named}[name] for name in names]
+    most = 1 if named else max(map(len, sizes.values()), default=1)
+    cases = []
+    for at in anchors_of(range(most), MAX_CASES):
+        values = {name: v[at % len(v)] for name, v in sizes.items()}
+        made = random_inputs(others, 0, shapes_with(others, values))
+        cases.append([{**made, **named}[name] for name in names])
+    return cases
 
 
 @contextlib.contextmanager

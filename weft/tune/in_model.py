@@ -2,8 +2,9 @@
 
 The model is compiled with the new schedules and without them, and both run in turns. A kernel that takes longer in the
 model than its default is refused. If the model as a whole is not faster then, the kernels that gained least are given
-up until it is, or until none is left. Where kernels cannot be timed in the model, as on boards, only the model as a
-whole counts, and the order is that of what they gained alone.
+up until it is, or until none is left. A model with open sizes runs on several, and their ratios count alike. Where
+kernels cannot be timed in the model, as on boards, only the model as a whole counts, and the order is that of what they
+gained alone.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Chosen:
 @dataclass
 class Verdicts:
     """What was found: the schedules that stay, why others do not (by identity), and the seconds of a run of the model
-    before and after."""
+    before and after; of runs on several sizes, their sum before, and that times the mean of their ratios after."""
 
     accepted: dict[str, RecordedSchedule]
     refused: dict[str, str] = field(default_factory=dict)
@@ -64,26 +65,28 @@ Compile = Callable[[Chosen | None], ModelRun]
 
 def checked_in_model(
     compile: Compile,
-    inputs: Sequence[Any],
+    cases: Sequence[Sequence[Any]],
     chosen: Mapping[str, RecordedSchedule],
     symbols: Mapping[str, str],
     gains: Mapping[str, float] | None = None,
 ) -> Verdicts:
-    """Which of the ``chosen`` schedules (by identity) stay. ``symbols`` are the names of their kernels in executables,
-    ``compile`` makes the model with some of them. ``gains`` are the seconds of a run that they gained alone, for models
-    whose kernels cannot be timed."""
+    """Which of the ``chosen`` schedules (by identity) stay, on ``cases`` of all inputs. ``symbols`` are the names of
+    their kernels in executables, ``compile`` makes the model with some of them. ``gains`` are the seconds of a run that
+    they gained alone, for models whose kernels cannot be timed."""
     verdicts = Verdicts(dict(chosen))
     default = compile(None)
     if not chosen:
-        verdicts.before = verdicts.after = in_turns([default], inputs)[0]
+        verdicts.before = verdicts.after = sum(in_turns([default], case)[0] for case in cases)
         return verdicts
     tuned = compile(Chosen(verdicts.accepted))
     gained = dict.fromkeys(chosen, 0.0) | dict(gains or {})
     if not isinstance(default, RemoteExecutable) and not isinstance(tuned, RemoteExecutable):
-        gained = _gained(verdicts, default, tuned, inputs, symbols)
+        gained = _gained(verdicts, default, tuned, cases, symbols)
     while True:
         tuned = compile(Chosen(verdicts.accepted)) if verdicts.refused else tuned
-        verdicts.before, verdicts.after = in_turns([default, tuned], inputs)
+        times = [in_turns([default, tuned], case) for case in cases]
+        verdicts.before = sum(was for was, _ in times)
+        verdicts.after = verdicts.before * statistics.geometric_mean([now / was for was, now in times])
         if not verdicts.accepted:  # the two are the same, whatever the clock says
             verdicts.after = verdicts.before
         if verdicts.after <= verdicts.before:
@@ -94,17 +97,22 @@ def checked_in_model(
 
 
 def _gained(
-    verdicts: Verdicts, default: Executable, tuned: Executable, inputs: Sequence[Any], symbols: Mapping[str, str]
+    verdicts: Verdicts,
+    default: Executable,
+    tuned: Executable,
+    cases: Sequence[Sequence[Any]],
+    symbols: Mapping[str, str],
 ) -> dict[str, float]:
-    """The seconds that each schedule gains in a run. Those that lose are refused."""
+    """The seconds that each schedule gains in a run on each case. Those that lose are refused."""
     gained: dict[str, float] = {}
-    was, now = kernels_in_turns([default, tuned], inputs)
+    found = [kernels_in_turns([default, tuned], case) for case in cases]
     for identity in list(verdicts.accepted):
         name = symbols[identity]
-        old, new = was.get(name, 0.0), now.get(name, 0.0)
-        gained[identity] = old - new
-        if not old or new > NO_WORSE * old:
-            verdicts.refused[identity] = f"{new / old:.2f} times as slow in the model" if old else "not in the model"
+        times = [(was[name], now[name]) for was, now in found if was.get(name) and now.get(name)]
+        gained[identity] = sum(old - new for old, new in times)
+        ratio = statistics.geometric_mean([new / old for old, new in times]) if times else 0.0
+        if not times or ratio > NO_WORSE:
+            verdicts.refused[identity] = f"{ratio:.2f} times as slow in the model" if times else "not in the model"
             del verdicts.accepted[identity]
     return gained
 

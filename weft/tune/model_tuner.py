@@ -119,8 +119,8 @@ class ModelTuner:
                     tuned.best[task.tuner.workload.task.identity] = record
         return tuned
 
-    def check(self, tuned: Tuned, inputs: Sequence[Any]) -> Verdicts:
-        """Run the model on ``inputs`` with and without the schedules, and note in the database which stay.
+    def check(self, tuned: Tuned, cases: Sequence[Sequence[Any]]) -> Verdicts:
+        """Run the model on ``cases`` of its inputs with and without the schedules, and note in the database which stay.
 
         If a board is lost meanwhile, the check begins again. Raises LinkError when that happens again and again.
         """
@@ -136,7 +136,7 @@ class ModelTuner:
             return model_of(self._runner, artifact, self._threads)
 
         verdicts = tuned.verdicts = _again(
-            lambda: checked_in_model(compiled, inputs, chosen, symbols, self._gains(tuned))
+            lambda: checked_in_model(compiled, cases, chosen, symbols, self._gains(tuned))
         )
         name = str(self._module.attrs.get("name", "")) or "model"
         for k in self.kernels:

@@ -57,7 +57,6 @@ class RangeTuner:
         anchors = anchors_of(workload.sizes, MAX_ANCHORS)
         self.tuners = [tuner(replace(workload, sizes=(a,)), f"{run} at {_text(a)}") for a in anchors]
         self._opened: list[KernelTuner] = []
-        self._turn = 0
         self._curve: list[float] = []
         self._measured = 0.0
         self._baseline: TrialRecord | None = None
@@ -102,20 +101,22 @@ class RangeTuner:
         UserError where the kernel cannot be measured."""
         if self._baseline is None:
             self._baseline = replace(self._runner.open(self.workload), sizes=self.workload.sizes)
+            known = () if self._memory is None else self._memory.known(self.workload.task, self.workload.threads)
+            searched = {record.sizes for record in known}
             self._keep([self._baseline], self._run)
+            for tuner in self.tuners:
+                if tuner.workload.sizes in searched:  # trials of earlier runs, from which this one goes on
+                    self._begin(tuner)
         return self._baseline
 
     def step(self, count: int = BATCH) -> list[Trial]:
-        """Measure up to ``count`` more candidates, on the size whose turn it is."""
+        """Measure up to ``count`` more candidates, on the size that had the fewest."""
         able = [t for t in self.tuners if not t.exhausted]
         if not able:
             return []
-        tuner = able[self._turn % len(able)]
-        self._turn += 1
+        tuner = min(able, key=lambda t: len(t.progress.best))
         before = tuner.speedup if tuner in self._opened else 1.0
-        tuner.open()
-        if tuner not in self._opened:
-            self._opened.append(tuner)
+        self._begin(tuner)
         trials = tuner.step(count)
         self._curve += [self.speedup] * len(trials)
         trace = tuner.best.trace
@@ -146,6 +147,11 @@ class RangeTuner:
         if good:
             self._found = min(good, key=lambda r: r.relative or 1.0)
         return self.best
+
+    def _begin(self, tuner: KernelTuner) -> None:
+        tuner.open()
+        if tuner not in self._opened:
+            self._opened.append(tuner)
 
     def _everywhere(
         self, schedules: Sequence[RecordedSchedule], names: dict[RecordedSchedule, str]

@@ -14,6 +14,7 @@ from weft.support.errors import MissingExtra, UserError
 from weft.support.files import check_writable
 from weft.support.words import counted, did_you_mean
 from weft.target import Target, host
+from weft.tune.by_size import ladder
 from weft.tune.database import Database
 from weft.tune.model.boosted import BoostedTrees
 from weft.tune.model_tuner import Settings
@@ -130,8 +131,8 @@ def check_measurable(target: Target) -> None:
 
 
 def values_of(sizes: Mapping[str, int | Sequence[int]] | None, known: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """The values of each open size to tune for. Raises UserError U023 for a size that is not ``known`` or a value that
-    is no size."""
+    """The values of each open size to tune for; a ``range`` stands for the powers of two in it and its ends. Raises
+    UserError U023 for a size that is not ``known`` or a value that is no size."""
     made: dict[str, tuple[int, ...]] = {}
     names = sorted(known)
     for name, given in (sizes or {}).items():
@@ -139,7 +140,11 @@ def values_of(sizes: Mapping[str, int | Sequence[int]] | None, known: Iterable[s
             hint = did_you_mean(name, names, f"open sizes: {', '.join(names) or 'none'}")
             raise UserError(f"there is no open size '{name}'", code="U023", hint=hint)
         values = given if isinstance(given, (list, tuple)) else (given,)
+        if isinstance(given, range) and given.step == 1 and 0 < given.start < given.stop:
+            values = ladder(given.start, given.stop - 1)
         if not values or not all(WHOLE.accepts(v) and v > 0 for v in values):
-            raise UserError(f"the size '{name}' cannot be {shown(given)}", code="U023", hint="1, or [1, 8]")
+            raise UserError(
+                f"the size '{name}' cannot be {shown(given)}", code="U023", hint="1, [1, 8] or range(1, 513)"
+            )
         made[name] = tuple(int(v) for v in values)
     return made

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from weft.kernels.machine_code import scheduled
+from weft.kernels.machine_code import lowered, scheduled
 from weft.kernels.one_program import one_program
+from weft.lowering.tir_to_kernel import symbol
 from weft.runtime.executable import Executable
 from weft.schedule.dispatch import RecordedSchedule
 from weft.support.html import TextInNotebooks
@@ -101,7 +102,8 @@ class KernelResult(TextInNotebooks):
 
     @property
     def program(self) -> Program:
-        """The program with the schedule to use, in scheduled form."""
+        """The program with the schedule to use, in scheduled form. Raises ScheduleError S008 where it has several, by
+        its sizes."""
         task = self.workload.task
         with task.scope():
             return scheduled(task.program, task.target, self.trace, task.maker.intrinsics, task.maker).program
@@ -109,7 +111,11 @@ class KernelResult(TextInNotebooks):
     def executable(self, threads: int | None = None) -> Executable:
         """The kernel with the schedule to use, as a function of its inputs; with the threads it was tuned for unless
         given."""
-        made = one_program(self.program, self.workload.task.target)
+        task = self.workload.task
+        with task.scope():
+            kernel = lowered(task.program, task.target, self.trace, task.maker.intrinsics, task.maker)
+        kernel = replace(kernel, name=symbol(task.program.name))
+        made = one_program(task.program, task.target, kernel=kernel)
         return Executable(made, self.workload.threads if threads is None else threads)
 
     def row(self) -> list[str]:

@@ -39,9 +39,9 @@ def count_earlier(states: Sequence[TaskState], database: Database, seed: int) ->
 
 
 def run_model(
-    tuner: ModelTuner, database: Database, watcher: Watcher, name: str, inputs: Sequence[Any] | None
+    tuner: ModelTuner, database: Database, watcher: Watcher, name: str, cases: Sequence[Sequence[Any]] | None
 ) -> TuningResult:
-    """Tune a model. ``inputs`` are those for the check in the model, None for no check. Raises UserError U025 where
+    """Tune a model. ``cases`` are the inputs for the check in the model, None for no check. Raises UserError U025 where
     no kernel can be tuned."""
     kernels = [
         KernelResult(k.name, k.workload, k.calls, s) for k, s in zip(tuner.kernels, tuner.scheduler.tasks, strict=True)
@@ -53,9 +53,9 @@ def run_model(
             tuned = tuner.search()
             refuse_hopeless(tuner.scheduler)
             verdicts = None
-            if inputs is not None:
+            if cases is not None:
                 watcher.phase("checking the schedules in the model")
-                verdicts = tuner.check(tuned, inputs)
+                verdicts = tuner.check(tuned, cases)
                 settle(database, kernels, verdicts, name, tuner.graph)
             judged(kernels, tuned.best, verdicts)
             result.verdicts, result.ended = verdicts, tuner.scheduler.ended
