@@ -26,9 +26,9 @@ from weft.target import Target
 from weft.tir.nodes import Program
 from weft.tir.verify import verify
 from weft.tune.measure.bench import Bench
+from weft.tune.measure.timing import Limits
 from weft.tune.record import Outcome
-from weft.tune.sketches import space_of
-from weft.tune.space import Space
+from weft.tune.space import Space, TraceSketch
 
 HOST = Target("cpu")
 
@@ -75,12 +75,12 @@ def some(space: Space, program: Program, rng: Random) -> Trace:
 def test_every_size_is_right_under_any_dispatch(make: Any, seed: int) -> None:
     program, rng = make(), Random(seed)
     task, last = KernelTask(program, HOST), len(program.sizes) - 1
-    space = space_of(task)
+    space = Space((TraceSketch("default", scheduled(program, HOST).trace),))
     first, second = some(space, program, rng), some(space, program, rng)
     dispatch = Dispatch(0, 3, first, Dispatch(last, 40, None, Dispatch(0, 64, second, first)))
     values = (0, 1, 3, 4, 40, 41, 64, 65, 130)
     sizes = [(n,) * len(program.sizes) for n in values] + ([(2, 90), (90, 2)] if last else [])
-    bench = Bench(task, 1, sizes)
+    bench = Bench(task, 1, sizes, Limits(seconds=0.01))
     record = bench.trial(dispatch, None, None)
     assert record.outcome is Outcome.OK, record.message
     kernel = lowered(program, HOST, dispatch, backend=task.maker)
@@ -142,7 +142,7 @@ class Source:
 
 MODEL = """def @main<n>(%x: f32[n, 4], %w: f32[4, 6]) -> f32[n, 6] {
   %0: f32[n, 6] = matmul(%x, %w)
-  %0
+  return %0
 }"""
 
 
