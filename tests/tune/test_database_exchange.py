@@ -91,7 +91,7 @@ WRONG: list[tuple[int, Callable[[str], str], str]] = [
     (2, lambda line: "[1, 2]", "malformed"),
     (2, lambda line: '{"kernel": {}, "trial": {}}', "malformed"),
     (2, lambda line: '{"kernel": 3}', "malformed"),
-    (2, lambda line: '{"record": {}}', "'record' is none of kernel, trial and verdict"),
+    (2, lambda line: '{"record": {}}', "'record' is none of kernel, trial, verdict and layouts"),
     (2, lambda line: changed(line, target=...), "'target' is missing"),
     (2, lambda line: changed(line, name=7), "'name' is 7"),
     (2, lambda line: changed(line, extents=["8"]), "'8' is no number"),

@@ -14,7 +14,7 @@ from weft.support.files import check_writable, existing_file, replace_text, writ
 from weft.support.words import counted, did_you_mean
 
 if TYPE_CHECKING:
-    from weft.tune.database import Added, Database, StoredKernel, StoredTrial
+    from weft.tune.database import Added, Database, StoredKernel, StoredLayouts, StoredTrial
 
 
 @click.group("db")
@@ -55,6 +55,7 @@ def show(file: str, kernel: str | None) -> None:
     with Database(file) as database:
         if kernel is None:
             _show_kernels(database)
+            _show_layouts(database)
         else:
             for found in _named(database, kernel):
                 _show_trials(database, found)
@@ -169,6 +170,21 @@ def _show_kernels(database: Database) -> None:
     console().print(table(None, columns, rows, right=(2, 3, 4, 5, 6)))
 
 
+def _show_layouts(database: Database) -> None:
+    """The models whose layouts were searched, where there are any."""
+    found = database.layouts()
+    if not found:
+        return
+    short = _short_targets({d.target for d in found})
+    rows = [[d.name, short[d.target], str(d.threads), _layouts(d), _time(d.before), _time(d.after)] for d in found]
+    columns = ["model", "target", "threads", "layouts", "estimated", "with these"]
+    console().print(table("layouts", columns, rows, right=(2, 4, 5)))
+
+
+def _layouts(layouts: StoredLayouts) -> str:
+    return "estimated" if layouts.choice is None else f"measured, {counted(len(layouts.choice), 'call')}"
+
+
 def _comparison(database: Database, kernel: StoredKernel, threads: int) -> list[str]:
     """The time of the best trial, that of the default schedule, and the quotient."""
     if threads not in database.thread_counts(kernel):
@@ -236,7 +252,10 @@ def _time(seconds: float | None) -> str:
 
 
 def _added(added: Added) -> str:
-    if not (added.workloads or added.trials or added.verdicts):
+    from weft.tune.database import Added
+
+    if added == Added():
         return "nothing new"
     parts = [counted(added.workloads, "kernel"), counted(added.trials, "trial"), counted(added.verdicts, "verdict")]
+    parts += [f"{added.layouts} layouts"] if added.layouts else []
     return f"added {', '.join(parts)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from weft.cost.chains import ChainMachine
 from weft.graph.nodes import Module
@@ -15,6 +16,7 @@ from weft.graph.passes.hoist_sizes import HoistSizes
 from weft.graph.passes.inline import Inline
 from weft.graph.passes.known_sizes import KnownSizes
 from weft.graph.passes.layout import SelectLayouts
+from weft.graph.passes.layout_problem import LayoutDecider
 from weft.graph.passes.merge import MergeProducts
 from weft.graph.passes.place_parts import PlaceParts, nothing_writes_rows
 from weft.graph.passes.precision import LowerPrecision
@@ -36,12 +38,21 @@ from weft.plugins.registry import STOCK, Registry
 from weft.support.dtypes import DType
 from weft.target import Target
 
+LAYOUT_CONVERSION: Final = op("layout_transform")
+"""The operator that converts layouts."""
 BFLOAT16_TILE = 32
 """Number of adjacent bfloat16 elements in a row of a matrix tile."""
 
 
-def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -> tuple[Pass[Module], ...]:
-    """The graph passes, in order, with those of plugins at the places that they name."""
+def graph_passes(
+    target: Target,
+    options: Options,
+    registry: Registry = STOCK,
+    layouts: LayoutDecider | None = None,
+    marked: bool = False,
+) -> tuple[Pass[Module], ...]:
+    """The graph passes, in order, with those of plugins at the places that they name. ``layouts`` decides about layouts
+    instead of estimates, ``marked`` names the calls that it decides about (:func:`weft.graph.passes.layout.mark`)."""
     lanes, rates, cpu = target.cpu.lanes(32), target.cpu.rates, target.cpu
     machine = ChainMachine(rates, lanes, cpu.l2, cpu.l3, cpu.cores)
     clean: tuple[Pass[Module], ...] = (
@@ -62,13 +73,19 @@ def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -
     blocked = (
         Rewrite(TRANSPOSED_RULES, name="transposed"),
         SelectLayouts(
-            lanes, op("layout_transform"), tile=BFLOAT16_TILE if target.tile_unit("bfloat16") else 0, rates=rates
+            lanes,
+            LAYOUT_CONVERSION,
+            tile=BFLOAT16_TILE if target.tile_unit("bfloat16") else 0,
+            rates=rates,
+            decider=layouts,
+            context=_after_layouts(options),
+            marked=marked,
         ),
         *winograd,
         Rewrite(POINTWISE_RULES, name="pointwise"),
         *clean,
     )
-    layouts = blocked if options.layouts and lanes > 1 else ()
+    laid_out = blocked if options.layouts and lanes > 1 else ()
     halved = (LowerPrecision(DType("bfloat16"), op("cast")), *clean) if options.precision_on(target) == "bf16" else ()
     merged = (MergeProducts(op("split"), rates=rates),) if options.merge else ()
     record = RecordRequirements()
@@ -80,7 +97,7 @@ def graph_passes(target: Target, options: Options, registry: Registry = STOCK) -
         *registry.passes("simplified"),
         *merged,
         *halved,
-        *layouts,
+        *laid_out,
         MakeUniformConstants(op("full")),
         Rewrite(WIDE_RULES, name="wide"),
         *registry.passes("before-fusion"),
@@ -98,6 +115,16 @@ def optimize(
     options: Options | None = None,
     instruments: Sequence[Instrument[Module]] = (),
     registry: Registry = STOCK,
+    layouts: LayoutDecider | None = None,
+    marked: bool = False,
 ) -> Module:
-    """The module with every operator call inside a fused group."""
-    return run_passes(graph_passes(target, options or Options(), registry), module, instruments)
+    """The module with every operator call inside a fused group; ``layouts`` and ``marked`` are those of
+    :func:`graph_passes`."""
+    return run_passes(graph_passes(target, options or Options(), registry, layouts, marked), module, instruments)
+
+
+def _after_layouts(options: Options) -> str:
+    """The options that decide what becomes of a graph after its layouts are chosen."""
+    tiles = ",".join(map(str, options.tiles))
+    forced = ",".join(f"{name}={tile}" for name, tile in options.winograd_tiles)
+    return f"winograd {tiles} {forced} max_ops {options.max_ops}"

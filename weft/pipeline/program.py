@@ -8,6 +8,7 @@ from typing import Any, Final
 from weft.expr.nodes import Expr, ExprLike, index, make
 from weft.graph import dims
 from weft.graph.nodes import Call, Function, GraphExpr, Module
+from weft.graph.passes.layout_problem import LayoutDecider
 from weft.graph.passes.memory import MemoryPlan
 from weft.graph.types import tensors_in
 from weft.graph.visit import post_order
@@ -23,7 +24,7 @@ from weft.pipeline.kernels import Observer, build_kernels
 from weft.pipeline.offload import hosts_of, offloaded
 from weft.pipeline.options import Options
 from weft.pipeline.report import Report
-from weft.pipeline.schedules import ScheduleSource, source_for
+from weft.pipeline.schedules import ScheduleSource, layouts_of, source_for
 from weft.plugins.registry import STOCK, Registry
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import ExecutableProgram
@@ -45,13 +46,15 @@ def compile_module(
     progress: Reporter | None = None,
     observer: Observer | None = None,
     registry: Registry = STOCK,
+    layouts: LayoutDecider | None = None,
 ) -> tuple[Artifact, Report]:
     """Compile for ``targets``: the first decides layouts and memory, further ones add code for other CPU levels.
-    ``registry`` holds the values of plugins. Raises TargetError if the runtime could not load the code.
+    ``layouts`` decides about layouts (None: the source of schedules, or estimates). ``registry`` holds the values of
+    plugins. Raises TargetError if the runtime could not load the code.
     """
     with registry.scope():
         return _compile_module(
-            module, targets, options, schedules, cache, instruments, progress or Silent(), observer, registry
+            module, targets, options, schedules, cache, instruments, progress or Silent(), observer, registry, layouts
         )
 
 
@@ -65,6 +68,7 @@ def _compile_module(
     progress: Reporter,
     observer: Observer | None,
     registry: Registry,
+    layouts: LayoutDecider | None,
 ) -> tuple[Artifact, Report]:
     for target in targets:
         registry.backend_of(target).check(target)
@@ -79,7 +83,8 @@ def _compile_module(
         report.notes.append(f"{targets[0].cpu.mcpu} has no products of {options.precision}: computed in {precision}")
     schedules = source_for(schedules, module)
     with report.stage("graph"):
-        fused = optimize(module, targets[0], options, instruments, registry)
+        layouts = layouts or layouts_of(schedules, targets[0])
+        fused = optimize(module, targets[0], options, instruments, registry, layouts)
         report.winograd = tiles_of(fused)
     for name, tile in options.winograd_tiles:
         if report.winograd.get(name, 0) != tile:

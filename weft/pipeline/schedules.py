@@ -7,23 +7,28 @@ from typing import Protocol
 
 from weft.graph.hashes import module_hash
 from weft.graph.nodes import Module
+from weft.graph.passes.layout_problem import LayoutDecider
 from weft.kernels.machine_code import machine_code
 from weft.kernels.task import KernelTask
 from weft.schedule.dispatch import Dispatch, RecordedSchedule
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError, WeftError
+from weft.target import Target
 
 
 class ScheduleSource(Protocol):
     """Where schedules come from besides the default rules: a tuner's database implements it.
 
-    A source may have three more attributes:
+    A source may have four more attributes:
 
     ``version`` is a text that changes whenever an answer may change, and that no source with other answers has. With
     it, kernels of known groups are found in the cache without asking the source. Without it, every compilation asks.
 
     ``for_model(graph)`` gives the source for the model whose graph has this hash (:mod:`weft.graph.hashes`), where its
     answers depend on the model.
+
+    ``layouts(target)`` gives what decides about layouts (:class:`~weft.graph.passes.layout_problem.LayoutDecider`),
+    None for estimates.
 
     ``skips_refused``: if true, a schedule of the source with which a kernel cannot be built is reported by a
     RuntimeWarning, and the default rules decide; so is one that ``find`` cannot read (it raises ScheduleError).
@@ -41,6 +46,12 @@ def source_for(source: ScheduleSource | None, module: Module) -> ScheduleSource 
     """``source``, as it answers for the kernels of ``module``."""
     for_model = getattr(source, "for_model", None)
     return source if for_model is None else for_model(module_hash(module))
+
+
+def layouts_of(source: ScheduleSource | None, target: Target) -> LayoutDecider | None:
+    """What decides about layouts for ``target`` where ``source`` gives the schedules; None: estimates."""
+    layouts = getattr(source, "layouts", None)
+    return None if layouts is None else layouts(target)
 
 
 class Asked:

@@ -9,7 +9,7 @@ most sizes decide, because they say most of what the kernel will meet.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from weft.tune.database.columns import VERDICT_COLUMNS, sound
@@ -35,7 +35,12 @@ def thread_counts(connection: sqlite3.Connection, workload: int) -> list[int]:
 def thread_count(connection: sqlite3.Connection, workload: int, wanted: int | None) -> int | None:
     """The number of threads whose trials count: the one nearest to ``wanted`` (the lower of two), the largest if that
     is None. Only numbers for which some trial succeeded; None if there is none."""
-    counts = thread_counts(connection, workload)
+    return nearest_count(thread_counts(connection, workload), wanted)
+
+
+def nearest_count(counts: Sequence[int], wanted: int | None) -> int | None:
+    """The number of threads that is nearest to ``wanted`` (the lower of two), the largest if that is None; None if
+    there is none."""
     if wanted is None or not counts:
         return max(counts, default=None)
     return min(counts, key=lambda n: (abs(n - wanted), n))

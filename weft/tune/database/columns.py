@@ -17,6 +17,7 @@ TRIAL_COLUMNS: Final = (
 )
 """The columns of a trial that go with it to another database."""
 VERDICT_COLUMNS: Final = ("model", "accepted", "reason", "created", "graph")
+LAYOUT_COLUMNS: Final = ("graph", "target", "threads", "name", "choice", "before", "after", "created")
 MAX_INTEGER: Final = 2**63 - 1
 
 IN_FILE: Final[Mapping[str, Any]] = {"samples": str, "extents": bytes, "features": bytes, "accepted": int}
@@ -24,9 +25,9 @@ IN_FILE: Final[Mapping[str, Any]] = {"samples": str, "extents": bytes, "features
 IN_LINE: Final[Mapping[str, Any]] = {"samples": list, "extents": list, "features": str, "accepted": bool}
 """Types of these columns in lines of JSON."""
 
-_OPTIONAL: Final = ("trace", "seconds", "relative", "steady", "default_steady", "features", "seed")
+_OPTIONAL: Final = ("trace", "choice", "seconds", "relative", "steady", "default_steady", "features", "seed")
 _NUMBERS: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("seconds", "relative", "steady", "default_steady", "created"), (int, float)),
+    **dict.fromkeys(("seconds", "relative", "steady", "default_steady", "created", "before", "after"), (int, float)),
     **dict.fromkeys(("threads", "seed", "place"), int),
 }
 """Types of columns that are not text, in both forms."""

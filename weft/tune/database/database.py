@@ -13,10 +13,20 @@ from weft.kernels.task import KernelTask
 from weft.schedule.dispatch import RecordedSchedule, schedule_from_json, traces_of
 from weft.schedule.trace import Trace
 from weft.support.errors import UserError
+from weft.target import Target, without_rates
 from weft.tune.database import choice, neighbours
 from weft.tune.database.columns import MAX_INTEGER
 from weft.tune.database.connection import DatabaseFile, new_revision
 from weft.tune.database.exchange import Added, content, from_lines, put_verdict, take, to_lines, workload_number
+from weft.tune.database.layouts import (
+    RecordedLayouts,
+    StoredLayouts,
+    columns_of_layouts,
+    find_layouts,
+    has_layouts,
+    layouts_of_row,
+    put_layouts,
+)
 from weft.tune.database.rows import (
     StoredKernel,
     StoredTrial,
@@ -128,6 +138,11 @@ class Database:
             put_verdict(connection, {**values, "created": time.time(), "graph": graph})
             new_revision(connection)
 
+    def add_layouts(self, layouts: StoredLayouts) -> None:
+        """Keep what was decided about the layouts of a function, instead of what was decided before."""
+        with self._file.writing() as connection:
+            put_layouts(connection, columns_of_layouts(layouts))
+
     # -- looking up ---------------------------------------------------------------------------------------------------
 
     @property
@@ -154,6 +169,22 @@ class Database:
         """Whether there are verdicts of the model with this ``graph``."""
         with self._file.reading() as connection:
             return choice.judges(connection, graph)
+
+    def find_layouts(self, graph: str, target: Target, threads: int | None = None) -> StoredLayouts | None:
+        """What was decided about the layouts of the function with this key; ``threads`` as in :meth:`find`."""
+        with self._file.reading() as connection:
+            return find_layouts(connection, graph, without_rates(str(target)), threads)
+
+    def layouts(self) -> list[StoredLayouts]:
+        """All decisions about layouts."""
+        with self._file.reading() as connection:
+            rows = connection.execute("SELECT * FROM layouts ORDER BY name, target, threads, graph").fetchall()
+            return [layouts_of_row(row) for row in rows]
+
+    def has_layouts(self, target: Target) -> bool:
+        """Whether layouts for ``target`` are stored that are not the estimated ones."""
+        with self._file.reading() as connection:
+            return has_layouts(connection, without_rates(str(target)))
 
     def for_threads(self, threads: int | None) -> TunedSchedules:
         """The database as a source of schedules for a number of threads."""
@@ -282,6 +313,12 @@ class TunedSchedules:
     def for_model(self, graph: str) -> TunedSchedules:
         """The source for the model with this graph."""
         return replace(self, graph=graph)
+
+    def layouts(self, target: Target) -> RecordedLayouts | None:
+        """What decides about layouts; None where none are stored."""
+        if not self.database.has_layouts(target):
+            return None
+        return RecordedLayouts(lambda key: self.database.find_layouts(key, target, self.threads))
 
     def find(self, task: KernelTask) -> RecordedSchedule | None:
         """The schedule of ``task`` for this number of threads, or None."""

@@ -1,12 +1,13 @@
 """Databases among themselves: merging them, and their content as lines of JSON.
 
-The first line says what the lines are, every other one is a kernel, a trial of the kernel last named, or a verdict on
-the trial last named:
+The first line says what the lines are, every other one is a kernel, a trial of the kernel last named, a verdict on the
+trial last named, or the layouts of a function:
 
     {"weft tuning database": 2}
     {"kernel": {"structure": "…", "target": "…", "name": "…", "text": "…", "signature": "…", "extents": […]}}
     {"trial": {"uid": "…", "trace": "…", "outcome": "ok", "seconds": 1e-5, …}}
     {"verdict": {"model": "…", "graph": "…", "accepted": false, "reason": "…", "created": 1.7e9}}
+    {"layouts": {"graph": "…", "target": "…", "threads": 1, "name": "…", "choice": {"3": "…"}, "before": 2e-3, …}}
 """
 
 from __future__ import annotations
@@ -21,8 +22,17 @@ from typing import Any, Final
 
 from weft.support.errors import MALFORMED, Location, UserError
 from weft.target import without_rates
-from weft.tune.database.columns import IN_LINE, TRIAL_COLUMNS, VERDICT_COLUMNS, WORKLOAD_COLUMNS, checked_columns, sound
+from weft.tune.database.columns import (
+    IN_LINE,
+    LAYOUT_COLUMNS,
+    TRIAL_COLUMNS,
+    VERDICT_COLUMNS,
+    WORKLOAD_COLUMNS,
+    checked_columns,
+    sound,
+)
 from weft.tune.database.connection import new_revision
+from weft.tune.database.layouts import choice_of, layouts_of_row, put_layouts
 from weft.tune.database.rows import packed_extents, stored_kernel_of, trial_of, unpacked_extents, unpacked_sizes
 
 FORMAT: Final = "weft tuning database"
@@ -42,11 +52,12 @@ class Added:
     workloads: int = 0
     trials: int = 0
     verdicts: int = 0
+    layouts: int = 0
 
 
 def content(connection: sqlite3.Connection) -> Iterator[_Entry]:
-    """Everything in a database, in order: pairs of a kind (``kernel``, ``trial``, ``verdict``) and its columns. Raises
-    UserError U004 for a row that is damaged."""
+    """Everything in a database, in order: pairs of a kind (``kernel``, ``trial``, ``verdict``, ``layouts``) and its
+    columns. Raises UserError U004 for a row that is damaged."""
     trials, verdicts = "SELECT * FROM trials WHERE workload = ? ORDER BY id", "SELECT * FROM verdicts WHERE trial = ?"
     for kernel in connection.execute("SELECT * FROM workloads ORDER BY id").fetchall():
         stored_kernel_of(kernel)  # what is damaged goes nowhere
@@ -57,17 +68,23 @@ def content(connection: sqlite3.Connection) -> Iterator[_Entry]:
             for row in connection.execute(f"{verdicts} ORDER BY model, graph", (trial["id"],)).fetchall():
                 sound(row, VERDICT_COLUMNS)
                 yield "verdict", {c: row[c] for c in VERDICT_COLUMNS}
+    for row in connection.execute("SELECT * FROM layouts ORDER BY graph, target, threads").fetchall():
+        layouts_of_row(row)
+        yield "layouts", {c: row[c] for c in LAYOUT_COLUMNS}
 
 
 def take(connection: sqlite3.Connection, entries: Iterable[_Entry]) -> Added:
-    """Add what is not there yet. Of two verdicts of a model on one trial, the later one stays."""
-    counts = {"kernel": 0, "trial": 0, "verdict": 0}
+    """Add what is not there yet. Of two verdicts of a model on one trial, and of two layouts of a function,
+    the later one stays."""
+    counts = {"kernel": 0, "trial": 0, "verdict": 0, "layouts": 0}
     workload = trial = 0
     for kind, values in entries:
         if kind == "kernel":
             workload, added = workload_number(connection, values)
         elif kind == "trial":
             trial, added = _trial_number(connection, {**values, "workload": workload})
+        elif kind == "layouts":
+            added = put_layouts(connection, values)
         else:
             added = put_verdict(connection, {**values, "trial": trial})
         counts[kind] += added
@@ -122,6 +139,8 @@ def to_lines(entries: Iterable[_Entry]) -> Iterator[str]:
         elif kind == "trial":
             shown["samples"] = json.loads(values["samples"])
             shown["features"] = values["features"] and base64.b64encode(values["features"]).decode()
+        elif kind == "layouts":
+            shown["choice"] = choice_of(values["choice"])
         else:
             shown["accepted"] = bool(values["accepted"])
         yield json.dumps({kind: shown}, allow_nan=False)
@@ -137,8 +156,9 @@ def from_lines(lines: Iterable[str], name: str) -> Iterator[_Entry]:
             if number == 1:
                 _check_head(json.loads(line), name)
             elif line.strip():
-                before, values = _entry(line, before)
-                yield before, values
+                kind, values = _entry(line, before)
+                before = before if kind == "layouts" else kind
+                yield kind, values
         except MALFORMED as problem:
             raise _malformed(name, number, line, problem) from problem
     if not number:
@@ -175,8 +195,13 @@ def _entry(line: str, before: str) -> _Entry:
         if before not in ("trial", "verdict"):
             raise ValueError("a verdict that follows no trial")
         made = checked_columns({"graph": "", **values}, VERDICT_COLUMNS, IN_LINE)  # format 1 knew no graphs
+    elif kind == "layouts":
+        shown = values.get("choice")
+        text = None if shown is None else json.dumps(shown)
+        made = checked_columns({**values, "choice": text}, LAYOUT_COLUMNS, IN_LINE)
+        choice_of(made["choice"])
     else:
-        raise ValueError(f"'{kind}' is none of kernel, trial and verdict")
+        raise ValueError(f"'{kind}' is none of kernel, trial, verdict and layouts")
     return kind, made
 
 
