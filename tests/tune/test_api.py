@@ -209,7 +209,7 @@ def test_a_model_without_kernels_has_nothing_to_tune(tmp_path: Path) -> None:
 
 def test_without_lightgbm_the_draft_predicts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {"trials": None, "minutes": None, "effort": "low", "threads": 1, "report": None}
-    given |= {"strategy": "refine", "policy": "gain", "seed": 0, "in_model": True}
+    given |= {"strategy": "refine", "policy": "gain", "seed": 0, "in_model": True, "layouts": False}
     assert requested(learned=True, **given).settings.learned and not requested(learned=True, **given).notes
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     without = requested(learned=True, **given)

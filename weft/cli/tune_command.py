@@ -34,7 +34,7 @@ _OFTEN_ALIKE = (1, 5)
 """Columns that are left out where all kernels are called once, or no bound is known."""
 
 _RANGE: Final = re.compile(r"(?P<name>[^=]+)=(?P<first>[0-9]{1,18})\.\.(?P<last>[0-9]{1,18})")
-_OF_MODELS: Final = ("shapes", "files", "no_check", "policy", "precision", "winograd")
+_OF_MODELS: Final = ("layouts", "shapes", "files", "no_check", "policy", "precision", "winograd")
 """Parameters that say something about whole models."""
 
 
@@ -73,6 +73,7 @@ _OF_MODELS: Final = ("shapes", "files", "no_check", "policy", "precision", "wino
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the search.")
 @click.option("--no-learned", is_flag=True, help="Predict without a cost model that learns.")
 @click.option("--no-check", is_flag=True, help="Do not check in the model what was found.")
+@click.option("--layouts", is_flag=True, help="Search the layouts of the model, too, by measuring kernels of several.")
 @click.option(
     "--size",
     "sizes",
@@ -96,6 +97,7 @@ def command(model: str | None, kernel: str | None, db: str | None, **given: Any)
     \b
     weft tune resnet.onnx --db tuned.db                      then: weft run resnet.onnx --tuning-db tuned.db
     weft tune resnet.onnx --db tuned.db --minutes 30 --report tuned.html
+    weft tune resnet.onnx --db tuned.db --layouts            search the layouts of the model, too
     weft tune bert.onnx --db tuned.db --shape batch=1 --size sequence=1..512
     weft tune --kernel product.py --db tuned.db --trials 200
     weft tune resnet.onnx --db tuned.db --board localhost:9190
@@ -159,13 +161,14 @@ def _tune_model(model: str, search: dict[str, Any], given: dict[str, Any]) -> No
             inputs=read_inputs(given["files"], input_specs(module)),
             policy=given["policy"],
             in_model=not given["no_check"],
+            layouts=given["layouts"],
             **search,
         )
     except TuningStopped as stopped:
         _stop(stopped.result, search["report"])
     _show(result.kernels, result)
     console().print(result.summary())
-    if result.schedules.traces:
+    if result.schedules.traces or (result.layouts is not None and result.layouts.accepted):
         console().print(f"\nto use it: {_use(model, search, given)}")
     else:
         console().print("no schedule was found that is faster than the default ones")
@@ -206,6 +209,8 @@ def _show(kernels: Sequence[KernelResult], result: TuningResult | None) -> None:
     for line in reasons(kernels):
         screen.print(line)
     if result is not None:
+        for line in result.told_of_layouts():
+            screen.print(line)
         for note in result.notes:
             click.echo(f"note: {note}", err=True)
         earlier = result.trials - result.new_trials

@@ -18,6 +18,7 @@ from typing import Any, Final
 from weft.api import kernel_disk_cache, load
 from weft.graph.dims import symbols
 from weft.graph.nodes import Module
+from weft.graph.passes.layout_problem import LayoutDecider
 from weft.kernels.cache import KernelCache
 from weft.kernels.task import KernelTask
 from weft.lowering.te_to_tir import te_to_tir
@@ -46,9 +47,11 @@ from weft.tensor_expr.nodes import PlaceholderOp, Tensor
 from weft.tir.nodes import Program
 from weft.tune.by_size import anchors_of
 from weft.tune.database import Database
+from weft.tune.layouts.joint import LayoutSearch
+from weft.tune.layouts.session import LayoutSession
 from weft.tune.live import watching
 from weft.tune.measure.local import LocalRunner, Runner, Workload, model_of
-from weft.tune.model_tuner import ModelTuner, least_seconds, tuner_of
+from weft.tune.model_tuner import ModelTuner, Tuners, least_seconds, tuner_of
 from weft.tune.report import write_report
 from weft.tune.request import Request, check_measurable, opened, requested, values_of
 from weft.tune.results import KernelResult, TuningResult, TuningStopped
@@ -87,6 +90,7 @@ _SEARCH: Final = {
     inputs=optional(MAPPING),
     policy=TEXT,
     in_model=FLAG,
+    layouts=FLAG,
 )
 def tune_model(
     model: Any,
@@ -106,6 +110,7 @@ def tune_model(
     seed: int = 0,
     learned: bool = True,
     in_model: bool = True,
+    layouts: bool = False,
     progress: bool = False,
     report: str | os.PathLike[str] | None = None,
     runner: Runner | None = None,
@@ -126,8 +131,14 @@ def tune_model(
 
     At the end the model runs with and without what was found, on ``inputs`` (by name; random where not given, with up
     to three of the values of each size), and schedules that are not faster there are refused. ``in_model=False`` leaves
-    that out. ``progress`` shows how it goes, ``report`` is an HTML file to write. ``runner`` measures elsewhere than on
-    this machine.
+    that out.
+
+    ``layouts``: the layouts of the model are searched, too. Kernels of several layouts are measured, the layouts of the
+    whole graph are chosen by their times, and are kept if the model is faster with them than with the estimated ones,
+    each with its best schedules. Without it, the model has the layouts that the database has for it.
+
+    ``progress`` shows how it goes, ``report`` is an HTML file to write. ``runner`` measures elsewhere than on this
+    machine.
 
     Ctrl-C ends the search; TuningStopped, a KeyboardInterrupt, has the result until then. Raises UserError U022 for
     arguments of a wrong type, U023 for values out of range, U024 for a target that cannot be measured here, U025 for a
@@ -136,7 +147,7 @@ def tune_model(
     """
     request = requested(
         trials=trials, minutes=minutes, effort=effort, threads=threads, strategy=strategy, policy=policy, seed=seed,
-        learned=learned, in_model=in_model, report=report,
+        learned=learned, in_model=in_model, layouts=layouts, report=report,
     )  # fmt: skip
     registry, options = registry_of(plugins), options or Options()
     chosen = registry.target(target)
@@ -155,14 +166,30 @@ def tune_model(
                 exe = model_of(measures, artifact, request.threads)
                 for case in given:
                     exe(*case)  # wrong inputs are found before the search
-            tuner = ModelTuner(
-                module, chosen, measures, kept, request.budget(0), threads=request.threads, sizes=values,
-                options=options, settings=request.settings, observer=watcher.batch, registry=registry,
-            )  # fmt: skip
-            states = tuner.scheduler.tasks
-            tuner.scheduler.budget = request.budget(sum(t.tuner.space.size > 1 for t in states))
+            shared = Tuners(measures, kept, request.settings)
+            kernels = KernelCache(None)
+
+            def tuner(decider: LayoutDecider | None) -> ModelTuner:
+                return ModelTuner(
+                    module, chosen, measures, kept, request.budget(0), threads=request.threads, sizes=values,
+                    options=options, settings=request.settings, observer=watcher.batch, registry=registry,
+                    layouts=decider, tuners=shared, cache=kernels,
+                )  # fmt: skip
+
+            first = tuner(None if layouts else kept.for_threads(request.threads).layouts(chosen))
+            states, name = first.scheduler.tasks, model_name(module)
+            budget = request.budget(sum(t.tuner.space.size > 1 for t in states))
             count_earlier(states, kept, seed)
-            result = run_model(tuner, kept, watcher, model_name(module), given)
+            if given is None or not layouts:
+                first.scheduler.budget = budget
+                result = run_model(first, kept, watcher, name, given)
+            else:
+                search = LayoutSearch(
+                    module, chosen, shared, threads=request.threads, sizes=values, options=options,
+                    observer=watcher.batch, registry=registry,
+                )  # fmt: skip
+                session = LayoutSession(search, tuner, budget, kept, watcher, name, chosen, request.threads)
+                result = session.run(first, given)
         return _reported(result, request, chosen, report)
 
 
@@ -195,7 +222,7 @@ def tune_kernel(
     """
     request = requested(
         trials=trials, minutes=minutes, effort=effort, threads=threads, strategy=strategy, policy="gain", seed=seed,
-        learned=learned, in_model=False, report=report,
+        learned=learned, in_model=False, layouts=False, report=report,
     )  # fmt: skip
     chosen = registry_of().target(target)
     if runner is None:

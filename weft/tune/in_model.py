@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from weft.graph.passes.layout_problem import LayoutDecider
 from weft.kernels.task import KernelTask
 from weft.rpc.executable import RemoteExecutable
 from weft.runtime.executable import Executable
 from weft.schedule.dispatch import RecordedSchedule
 from weft.support.clock import seconds_of
+from weft.target import Target
 
 TURNS: Final = 7
 """Turns of each executable; the median counts."""
@@ -33,13 +35,19 @@ NO_WORSE: Final = 1.0
 
 @dataclass(frozen=True)
 class Chosen:
-    """Schedules by the identity of their kernels, as a source of schedules."""
+    """Schedules by the identity of their kernels, as a source of schedules, and what decides about the layouts of the
+    model that they are for (None: estimates)."""
 
     traces: Mapping[str, RecordedSchedule]
+    decider: LayoutDecider | None = None
 
     def find(self, task: KernelTask) -> RecordedSchedule | None:
         """The schedule chosen for a kernel."""
         return self.traces.get(task.identity)
+
+    def layouts(self, target: Target) -> LayoutDecider | None:
+        """What decides about layouts."""
+        return self.decider
 
 
 @dataclass

@@ -69,6 +69,10 @@ class Tuner(Protocol):
     space: Space
 
     @property
+    def is_open(self) -> bool:
+        """Whether :meth:`open` was called."""
+
+    @property
     def exhausted(self) -> bool:
         """Whether there are no points any more."""
 
@@ -126,6 +130,11 @@ class KernelTuner:
         self._waiting: list[Point] = []
         self.exhausted = False
         """Whether the strategy has no points any more."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether :meth:`open` was called."""
+        return self._history is not None
 
     @property
     def history(self) -> History:

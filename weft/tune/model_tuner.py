@@ -9,10 +9,11 @@ import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from weft.graph.hashes import module_hash
 from weft.graph.nodes import Module
+from weft.graph.passes.layout_problem import LayoutDecider
 from weft.kernels.cache import KernelCache
 from weft.lowering.graph_to_te import group_to_te
 from weft.pipeline import Options, compile_module
@@ -40,6 +41,8 @@ from weft.tune.search.strategy import Guide
 from weft.tune.sketches import space_of
 from weft.tune.space import Space
 from weft.tune.workloads import ModelKernel, kernels_of_model
+
+T = TypeVar("T")
 
 MOST_CHECKS: Final = 3
 """Attempts to check a model in which links to boards are lost."""
@@ -76,10 +79,35 @@ class Tuned:
         return Chosen({i: r.trace for i, r in self.best.items() if r.trace is not None})
 
 
+class Tuners:
+    """The searches for the kernels of one model, or of several that differ in their layouts: each kernel has one."""
+
+    def __init__(self, runner: Runner, database: Database, settings: Settings) -> None:
+        self.runner, self.database, self.settings = runner, database, settings
+        self.run = secrets.token_hex(4)
+        self._states: dict[str, TaskState] = {}
+
+    def state(self, kernel: ModelKernel) -> TaskState:
+        """The search for a kernel, which is a new one or goes on where it is; with the calls of ``kernel``."""
+        known = self._states.get(kernel.identity)
+        if known is not None:
+            return TaskState(known.name, known.tuner, kernel.calls, known.bound, known.earlier, [], known.baseline)
+        settings, space = self.settings, space_of(kernel.workload.task)
+        tuner = tuner_of(kernel.workload, space, self.runner, settings, self.database, self.run)
+        made = self._states[kernel.identity] = TaskState(kernel.name, tuner, kernel.calls, bound_of(kernel))
+        return made
+
+    @property
+    def trials(self) -> int:
+        """Trials of all searches, those of earlier runs included."""
+        return sum(s.trials for s in self._states.values())
+
+
 class ModelTuner:
     """Tunes ``module`` for ``target`` with ``threads`` threads, and keeps everything in ``database``.
 
-    ``sizes`` are values of open sizes (:func:`~weft.tune.workloads.kernels_of_model`).
+    ``sizes`` are values of open sizes (:func:`~weft.tune.workloads.kernels_of_model`). ``layouts`` decides about
+    layouts instead of estimates. ``tuners`` are the searches that it shares with others, ``cache`` the kernels.
     """
 
     def __init__(
@@ -96,15 +124,19 @@ class ModelTuner:
         settings: Settings | None = None,
         observer: Observer | None = None,
         registry: Registry = STOCK,
+        layouts: LayoutDecider | None = None,
+        tuners: Tuners | None = None,
+        cache: KernelCache | None = None,
     ) -> None:
         self._module, self._target, self._threads, self._options = module, target, threads, options or Options()
         self._runner, self._database, self._registry = runner, database, registry
         self.settings = settings or Settings()
         self.graph = module_hash(module)
         """The hash of the model, under which its verdicts are kept."""
-        self.run = secrets.token_hex(4)
-        self.kernels = kernels_of_model(module, target, threads, sizes, self._options, registry)
-        tasks = [self._task(k) for k in self.kernels]
+        self.layouts, self._cache = layouts, cache or KernelCache(None)
+        self.tuners = tuners or Tuners(runner, database, self.settings)
+        self.kernels = kernels_of_model(module, target, threads, sizes, self._options, registry, layouts)
+        tasks = [self.tuners.state(k) for k in self.kernels]
         self.scheduler = TaskScheduler(tasks, budget, self.settings.policy, observer)
 
     def search(self) -> Tuned:
@@ -125,26 +157,28 @@ class ModelTuner:
         If a board is lost meanwhile, the check begins again. Raises LinkError when that happens again and again.
         """
         chosen = {i: r.trace for i, r in tuned.best.items() if r.trace is not None}
-        symbols = {k.workload.task.identity: k.workload.task.symbol for k in self.kernels}
-        cache = KernelCache(None)
-
-        def compiled(schedules: Chosen | None) -> ModelRun:
-            artifact, _ = compile_module(
-                self._module, [self._target], options=self._options, schedules=schedules, cache=cache,
-                registry=self._registry,
-            )  # fmt: skip
-            return model_of(self._runner, artifact, self._threads)
-
-        verdicts = tuned.verdicts = _again(
-            lambda: checked_in_model(compiled, cases, chosen, symbols, self._gains(tuned))
+        symbols = {k.identity: k.workload.task.symbol for k in self.kernels}
+        verdicts = tuned.verdicts = again(
+            lambda: checked_in_model(self.compiled, cases, chosen, symbols, self._gains(tuned))
         )
+        self.note(tuned.best, verdicts)
+        return verdicts
+
+    def compiled(self, schedules: Chosen | None) -> ModelRun:
+        """The model with these schedules (None: the default ones), loaded where candidates are measured."""
+        artifact, _ = compile_module(
+            self._module, [self._target], options=self._options, schedules=schedules, cache=self._cache,
+            registry=self._registry, layouts=self.layouts,
+        )  # fmt: skip
+        return model_of(self._runner, artifact, self._threads)
+
+    def note(self, best: Mapping[str, TrialRecord], verdicts: Verdicts) -> None:
+        """Note in the database what became of the ``best`` schedules (by identity) in the model."""
         name = str(self._module.attrs.get("name", "")) or "model"
         for k in self.kernels:
-            identity = k.workload.task.identity
-            if identity in tuned.best:
-                reason = verdicts.refused.get(identity, "")
-                self._note(k, tuned.best[identity], name, not reason, reason)
-        return verdicts
+            if k.identity in best:
+                reason = verdicts.refused.get(k.identity, "")
+                self._note(k, best[k.identity], name, not reason, reason)
 
     def _gains(self, tuned: Tuned) -> dict[str, float]:
         """The seconds that the best schedules gain in a run of the model, by what they gain alone."""
@@ -163,14 +197,8 @@ class ModelTuner:
                 self._database.add_verdict(trial, model, accepted, reason, self.graph)
                 return
 
-    def _task(self, kernel: ModelKernel) -> TaskState:
-        task, settings = kernel.workload.task, self.settings
-        space = space_of(task)
-        tuner = tuner_of(kernel.workload, space, self._runner, settings, self._database, self.run)
-        return TaskState(kernel.name, tuner, kernel.calls, bound_of(kernel))
 
-
-def _again(check: Callable[[], Verdicts]) -> Verdicts:
+def again(check: Callable[[], T]) -> T:
     """What ``check`` gives, at the third attempt at the latest if a link is lost."""
     for _ in range(MOST_CHECKS - 1):
         with contextlib.suppress(LinkError):

@@ -63,6 +63,11 @@ class RangeTuner:
         self._found: TrialRecord | None = None
 
     @property
+    def is_open(self) -> bool:
+        """Whether :meth:`open` was called."""
+        return self._baseline is not None
+
+    @property
     def history(self) -> History:
         """The trials of all searches so far, each compared with the default schedule on its own sizes; :meth:`open`
         comes first."""

@@ -11,7 +11,7 @@ from weft.support.files import replace_text, write_file
 from weft.support.html import escape, html_table, preformatted
 from weft.support.words import counted
 from weft.tune import charts
-from weft.tune.results import COLUMNS, KernelResult, TuningResult, by_time, milliseconds_of
+from weft.tune.results import COLUMNS, KernelResult, TuningResult, by_time, microseconds, milliseconds_of
 from weft.tune.search.history import Trial
 
 MAX_CANDIDATES: Final = 12
@@ -37,7 +37,14 @@ def report_page(result: TuningResult) -> str:
     """The page: the model, the table of kernels, where the time went, and what was learned about each kernel."""
     title = f"Tuning {result.model}"
     kernels = by_time(result.kernels)
-    parts = [f"<h1>{escape(title)}</h1>", _facts(result), _model(result), _table(kernels), _time_spent(kernels)]
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        _facts(result),
+        _model(result),
+        _layouts(result),
+        _table(kernels),
+        _time_spent(kernels),
+    ]
     parts += [_kernel(i, k) for i, k in enumerate(kernels)]
     head = f'<meta charset="utf-8"/><title>{escape(title)}</title><style>{_STYLE}{charts.STYLE}</style>'
     body = "\n".join(p for p in parts if p)
@@ -80,6 +87,26 @@ def _model(result: TuningResult) -> str:
     elif result.interrupted:
         facts += "<p>The search was interrupted before the schedules were measured again and checked in the model.</p>"
     return f"<h2>Model</h2>{facts}{chart}"
+
+
+def _layouts(result: TuningResult) -> str:
+    """What the joint search for layouts found, and why it is used or not."""
+    outcome = result.layouts
+    if outcome is None:
+        return ""
+    rows = [
+        [
+            escape(c.call),
+            escape(c.before),
+            escape(c.after),
+            microseconds(c.seconds_before),
+            microseconds(c.seconds_after),
+        ]
+        for c in outcome.changes
+    ]
+    columns = ["call", "estimated layouts", "measured layouts", "µs, estimated", "µs, measured"]
+    table = html_table(columns, rows, (3, 4)) if rows else ""
+    return f"<h2>Layouts</h2><p>{escape(outcome.summary())}. {escape(outcome.measured())}.</p>{table}"
 
 
 def _table(kernels: Sequence[KernelResult]) -> str:

@@ -74,6 +74,7 @@ def requested(
     seed: int,
     learned: bool,
     in_model: bool,
+    layouts: bool,
     report: str | os.PathLike[str] | None,
 ) -> Request:
     """The request of these arguments. Raises UserError U023 for a value that is out of range, U033 and U034 for an
@@ -87,6 +88,12 @@ def requested(
     if effort not in EFFORTS:
         hint = did_you_mean(effort, EFFORTS, f"efforts: {', '.join(EFFORTS)}")
         raise UserError(f"there is no effort '{effort}'", code="U023", hint=hint)
+    if layouts and not in_model:
+        raise UserError(
+            "layouts are chosen by the time of the whole model, which in_model=False (--no-check) leaves out",
+            code="U023",
+            hint="leave out one of the two",
+        )
     strategy_named(strategy)
     check_policy(policy)
     if report is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from weft.graph.passes.layout_problem import LayoutDecider
 from weft.kernels.machine_code import lowered, scheduled
 from weft.kernels.one_program import one_program
 from weft.lowering.tir_to_kernel import symbol
@@ -14,10 +15,13 @@ from weft.runtime.executable import Executable
 from weft.schedule.dispatch import RecordedSchedule
 from weft.support.html import TextInNotebooks
 from weft.tir.nodes import Program
+from weft.tune.database import Database
 from weft.tune.in_model import Chosen, Verdicts
+from weft.tune.layouts.outcome import LayoutOutcome
 from weft.tune.measure.local import Workload
 from weft.tune.record import TrialRecord
 from weft.tune.scheduler import TaskScheduler, TaskState
+from weft.tune.workloads import ModelKernel
 
 INTERRUPTED: Final = "interrupted"
 """What :attr:`TaskScheduler.ended` says after Ctrl-C."""
@@ -144,7 +148,9 @@ class TuningResult(TextInNotebooks):
     """What tuning of a model gave. ``str`` is a table.
 
     ``facts`` says how it was tuned. ``verdicts`` has the times of the model before and after, and which schedules it
-    refuses; None where that was not measured. ``ended`` says why the search ended, ``notes`` what is worth knowing.
+    refuses; None where that was not measured. ``layouts`` is what came of a joint search for layouts, None without one;
+    ``decider`` decides about the layouts of the model that was tuned, None for estimates. ``ended`` says why the search
+    ended, ``notes`` what is worth knowing.
     """
 
     model: str
@@ -153,6 +159,8 @@ class TuningResult(TextInNotebooks):
     scheduler: TaskScheduler
     facts: dict[str, str] = field(default_factory=dict)
     verdicts: Verdicts | None = None
+    layouts: LayoutOutcome | None = None
+    decider: LayoutDecider | None = None
     ended: str = ""
     notes: list[str] = field(default_factory=list)
 
@@ -191,7 +199,8 @@ class TuningResult(TextInNotebooks):
     def schedules(self) -> Chosen:
         """The schedules to use, as a source for ``weft.compile(schedules=…)``. A compilation with the database finds
         the same."""
-        return Chosen({k.workload.task.identity: k.trace for k in self.kernels if k.trace is not None})
+        found = {k.workload.task.identity: k.trace for k in self.kernels if k.trace is not None}
+        return Chosen(found, self.decider)
 
     def summary(self) -> str:
         """The times of the model in one line."""
@@ -202,9 +211,24 @@ class TuningResult(TextInNotebooks):
         rows = [list(COLUMNS), *(k.row() for k in by_time(self.kernels))]
         widths = [max(len(r[i]) for r in rows) for i in range(len(COLUMNS))]
         lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-        return "\n".join([*lines, *reasons(self.kernels), "", self.summary()])
+        return "\n".join([*lines, *reasons(self.kernels), "", *self.told_of_layouts(), self.summary()])
+
+    def told_of_layouts(self) -> list[str]:
+        """What came of the joint search for layouts, as lines of text; none without one."""
+        if self.layouts is None:
+            return []
+        return [self.layouts.summary(), *(f"  {change}" for change in self.layouts.changes)]
 
     __repr__ = __str__
+
+
+def not_begun(kernels: Sequence[ModelKernel], scheduler: TaskScheduler, name: str, database: Database) -> TuningResult:
+    """The result of a run of which nothing is known yet but what its searches know."""
+    for task in scheduler.tasks:
+        if task.tuner.is_open and not task.baseline:
+            task.baseline = task.tuner.history.baseline.seconds or 0.0
+    found = [KernelResult(k.name, k.workload, k.calls, s) for k, s in zip(kernels, scheduler.tasks, strict=True)]
+    return TuningResult(name, database.path, found, scheduler)
 
 
 class TuningStopped(KeyboardInterrupt):

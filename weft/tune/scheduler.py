@@ -151,6 +151,7 @@ class TaskScheduler:
 
     def run(self) -> None:
         """Measure every default schedule, then tune. KeyboardInterrupt ends it; all trials are in the database."""
+        self.started = time.monotonic()
         try:
             for task in self.tasks:
                 self._begin(task)

@@ -16,7 +16,7 @@ from weft.tune.database import Database
 from weft.tune.in_model import Verdicts
 from weft.tune.live import Watcher
 from weft.tune.model_tuner import ModelTuner
-from weft.tune.results import INTERRUPTED, KernelResult, TuningResult, judged
+from weft.tune.results import INTERRUPTED, KernelResult, TuningResult, judged, not_begun
 from weft.tune.scheduler import TaskScheduler, TaskState
 
 CONFIRMED: Final = " confirmed"
@@ -43,10 +43,8 @@ def run_model(
 ) -> TuningResult:
     """Tune a model. ``cases`` are the inputs for the check in the model, None for no check. Raises UserError U025 where
     no kernel can be tuned."""
-    kernels = [
-        KernelResult(k.name, k.workload, k.calls, s) for k, s in zip(tuner.kernels, tuner.scheduler.tasks, strict=True)
-    ]
-    result = TuningResult(name, database.path, kernels, tuner.scheduler)
+    result = not_begun(tuner.kernels, tuner.scheduler, name, database)
+    kernels, result.decider = result.kernels, tuner.layouts
     try:
         with kept_interrupts():
             watcher.phase("measuring the default schedules")

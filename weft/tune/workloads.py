@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.graph.nodes import Function, Module
+from weft.graph.passes.layout_problem import LayoutDecider
 from weft.graph.visit import group_of, post_order
 from weft.kernels.task import KernelTask
 from weft.lowering.graph_to_te import group_to_te
@@ -19,12 +20,22 @@ from weft.tune.measure.local import Workload
 
 @dataclass(frozen=True)
 class ModelKernel:
-    """A class of equal kernels of a model: one of its fused groups, how often it is called, and what to tune."""
+    """A class of equal kernels of a model: its fused groups, how often they are called, and what to tune."""
 
     name: str
-    group: Function
+    groups: tuple[Function, ...]
     calls: int
     workload: Workload
+
+    @property
+    def group(self) -> Function:
+        """One of the groups."""
+        return self.groups[0]
+
+    @property
+    def identity(self) -> str:
+        """What its kernel is known by during a search."""
+        return self.workload.task.identity
 
 
 def kernels_of_model(
@@ -34,13 +45,26 @@ def kernels_of_model(
     sizes: Mapping[str, Sequence[int]] | None = None,
     options: Options | None = None,
     registry: Registry = STOCK,
+    layouts: LayoutDecider | None = None,
 ) -> list[ModelKernel]:
     """The different kernels of a model after the optimization of its graph, in the order of the program.
 
     ``sizes`` are values of open sizes to tune for, by name; the kernels are measured on each combination of the same
-    place (``{"batch": [1, 8], "length": [16, 64]}`` are two combinations). Other sizes count as 1.
+    place (``{"batch": [1, 8], "length": [16, 64]}`` are two combinations). Other sizes count as 1. ``layouts`` decides
+    about layouts instead of estimates.
     """
-    fused = optimize(module, target, options or Options(), (), registry)
+    fused = optimize(module, target, options or Options(), (), registry, layouts)
+    return kernels_of_groups(fused, target, threads, sizes, registry)
+
+
+def kernels_of_groups(
+    fused: Module,
+    target: Target,
+    threads: int,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    registry: Registry = STOCK,
+) -> list[ModelKernel]:
+    """The different kernels of a module of fused groups."""
     found: dict[str, ModelKernel] = {}
     for f in fused.functions.values():
         for e in post_order(f):
@@ -50,9 +74,11 @@ def kernels_of_model(
             stages = group_to_te(group)
             task = KernelTask(group_to_tir(group, stages), target, backend=registry.backend_of(target))
             known = found.get(task.identity)
-            workload = Workload(task, threads, assigned_sizes(task, sizes or {}))
-            calls = 1 if known is None else known.calls + 1
-            found[task.identity] = ModelKernel(stages.name, group, calls, workload if known is None else known.workload)
+            if known is None:
+                workload = Workload(task, threads, assigned_sizes(task, sizes or {}))
+                found[task.identity] = ModelKernel(stages.name, (group,), 1, workload)
+            else:
+                found[task.identity] = replace(known, groups=(*known.groups, group), calls=known.calls + 1)
     return list(found.values())
 
 

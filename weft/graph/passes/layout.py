@@ -71,6 +71,16 @@ def mark(problem: LayoutProblem, number: int) -> str:
     return f"{MARK}{problem.key}: {number}"
 
 
+def marked_calls(origin: Origin) -> list[tuple[str, int]]:
+    """The calls that an origin was marked with: the key of the problem and the number there."""
+    found = []
+    for name in origin.names:
+        if name.startswith(MARK):
+            key, _, number = name.removeprefix(MARK).rpartition(": ")
+            found.append((key, int(number)))
+    return found
+
+
 def converted(convert: Operator, value: GraphExpr, wanted: LayoutConversion) -> GraphExpr:
     """``value``, which is in the source layout of the conversion ``wanted``, in the target layout."""
     t, have = wanted.type, wanted.source
