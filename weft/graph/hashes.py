@@ -7,7 +7,7 @@ from typing import Final
 from weft.graph.nodes import Function, Module
 from weft.ir.structural import structural_hash
 
-LARGEST_COUNTED: Final = 64
+LARGEST_COUNTED: Final = 8
 """Elements of the largest constant whose values count: those of shapes and factors, not those of weights, which may
 take gigabytes and do not change how long a run takes."""
 

@@ -151,10 +151,8 @@ class TaskScheduler:
 
     def run(self) -> None:
         """Measure every default schedule, then tune. KeyboardInterrupt ends it; all trials are in the database."""
-        self.started = time.monotonic()
         try:
-            for task in self.tasks:
-                self._begin(task)
+            self.begin()
             while not self.ended:
                 self._batch()
         except KeyboardInterrupt:
@@ -163,6 +161,12 @@ class TaskScheduler:
         finally:
             self.current = None
             self._observer(self)
+
+    def begin(self) -> None:
+        """Measure every default schedule. Time counts from now on."""
+        self.started = time.monotonic()
+        for task in self.tasks:
+            self._begin(task)
 
     def _begin(self, task: TaskState) -> None:
         self.current = task

@@ -43,6 +43,11 @@ class Plan:
     chosen: Assignments
     changes: list[LayoutChange] = field(default_factory=list)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether measurements choose otherwise than estimates."""
+        return dict(self.chosen) != dict(self.estimated)
+
 
 class LayoutSearch:
     """Searches the layouts of a model. ``tuners`` are the searches for its kernels; other arguments are those of
@@ -61,7 +66,9 @@ class LayoutSearch:
         registry: Registry = STOCK,
     ) -> None:
         self._target, self._tuners, self._threads, self._sizes = target, tuners, threads, sizes
-        self._options, self._observer, self._registry = options or Options(), observer, registry
+        self._options, self._registry = options or Options(), registry
+        # What is not the end of tuning must not look like it.
+        self._observer: Observer = lambda s: observer(s) if observer is not None and not s.ended else None
         self.problems, self.variants = variants_of(module, target, threads, sizes, self._options, registry)
         union = {k.identity: k for v in self.variants for k in v.kernels}
         self.kernels = list(union.values())
@@ -80,9 +87,8 @@ class LayoutSearch:
         fresh = [s for s in self.states.values() if not s.earlier]
         count_earlier(fresh, self._tuners.database, self._tuners.settings.seed)
         policy = self._tuners.settings.policy
-        TaskScheduler(list(self.states.values()), Budget(trials=0), policy, self._observer).run()
-        contenders = self._contenders()
-        TaskScheduler(contenders, budget, policy, self._observer).run()
+        TaskScheduler(list(self.states.values()), budget, policy, self._observer).begin()
+        TaskScheduler(self._contenders(), budget, policy, self._observer).run()
         return self._plan()
 
     def _contenders(self) -> list[TaskState]:
@@ -109,7 +115,7 @@ class LayoutSearch:
         changes: list[LayoutChange] = []
         for key, problem in self.problems.items():
             seconds = {(i, a): s for (k, i), there in times.items() if k == key for a, s in there.items()}
-            costs = MeasuredCosts(problem, seconds, self.moved)
+            costs = MeasuredCosts(problem, seconds, self.moved, estimated[key])
             for _ in range(MAX_ROUNDS):
                 made = problem.solve(costs)
                 needed = {moved_as(c): c for c in problem.conversions(made)}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Final
 
 from weft.graph.layout import Layout
 from weft.graph.passes.layout_problem import EstimatedCosts, LayoutConversion, LayoutProblem
 from weft.graph.types import TensorType
-from weft.tune.layouts.variants import Place, Variant
+from weft.tune.layouts.variants import ModelVariant, Place
+
+UNCERTAIN: Final = 1.01
+"""Factor on the costs of layouts other than the estimated ones: of equals these stay, and so they do if the others are
+faster by less than measurements vary."""
 
 Conversions = dict[tuple[TensorType, Layout, Layout], float]
 """Seconds of conversions: the logical type, from which layout, to which."""
@@ -18,7 +23,7 @@ Conversions = dict[tuple[TensorType, Layout, Layout], float]
 @dataclass(frozen=True)
 class MeasuredCosts:
     """Costs of a problem by measurement. ``seconds`` are those of calls in alternatives, with the work that is fused
-    with them, ``moved`` those of conversions.
+    with them, ``moved`` those of conversions. ``usual`` is the estimated assignment.
 
     An alternative that was not measured costs its estimate on the scale of the measurements of its call, and no less
     than the best of these: what is not known must not look better than what is.
@@ -27,6 +32,7 @@ class MeasuredCosts:
     problem: LayoutProblem
     seconds: Mapping[tuple[int, int], float]
     moved: Conversions
+    usual: Sequence[int]
     estimates: EstimatedCosts = field(init=False)
     scale: float = field(init=False)
 
@@ -39,6 +45,10 @@ class MeasuredCosts:
 
     def call(self, number: int, alternative: int) -> float:
         """The measured cost, or a careful guess."""
+        return self.seconds_of(number, alternative) * (1.0 if self.usual[number] == alternative else UNCERTAIN)
+
+    def seconds_of(self, number: int, alternative: int) -> float:
+        """The same without the advantage of the estimated layouts."""
         found = self.seconds.get((number, alternative))
         if found is not None:
             return found
@@ -72,7 +82,7 @@ def _with(conversion: LayoutConversion, light: bool) -> LayoutConversion:
 
 
 def measured_calls(
-    variants: Iterable[Variant], problems: Mapping[str, LayoutProblem], seconds: Mapping[str, float]
+    variants: Iterable[ModelVariant], problems: Mapping[str, LayoutProblem], seconds: Mapping[str, float]
 ) -> dict[Place, dict[int, float]]:
     """The seconds of each call in each alternative that some variant has, by the ``seconds`` of kernels (by identity).
 

@@ -27,7 +27,8 @@ class LayoutChange:
 
 @dataclass
 class LayoutOutcome:
-    """``changes``: the calls with other layouts than estimated, in the assignment that measurements give. ``before``
+    """``changes``: the calls with other layouts than estimated, in the assignment that measurements give; calls that
+    only follow others are left out. ``before``
     and ``after`` are the seconds of a run of the model with the estimated layouts and with these, each with its best
     schedules; 0 where that was not measured. ``accepted``: whether the model has the new layouts. ``reason`` says why,
     or why not. ``kernels`` of ``variants`` of the model were measured, and ``conversions`` between layouts."""
@@ -54,14 +55,15 @@ class LayoutOutcome:
 def changes_of(
     problem: LayoutProblem, before: Sequence[int], after: Sequence[int], costs: MeasuredCosts
 ) -> list[LayoutChange]:
-    """The calls whose layouts differ."""
+    """The calls whose layouts differ, but for those that only follow others."""
     made = []
-    for i, (old, new) in enumerate(zip(before, after, strict=True)):
+    for i in problem.leading:
+        old, new = before[i], after[i]
         if old != new:
             e, alternatives = problem.calls[i], problem.alternatives(i)
             name = e.origin.names[0] if e.origin.names else f"{getattr(e.target, 'name', 'call')} {i}"
             texts = alternatives[old].text, alternatives[new].text
-            made.append(LayoutChange(name, *texts, costs.call(i, old), costs.call(i, new)))
+            made.append(LayoutChange(name, *texts, costs.seconds_of(i, old), costs.seconds_of(i, new)))
     return made
 
 

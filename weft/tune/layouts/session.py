@@ -60,7 +60,7 @@ class LayoutSession:
             return self._with(ended(result), outcome)
         outcome.changes, outcome.conversions = plan.changes, len(self.search.moved)
         left = _left(self.budget, usual.tuners.trials)
-        if not plan.changes:
+        if not plan.is_changed:
             outcome.reason = "measurements choose the same as estimates"
             usual.scheduler.budget = _more(usual, left)
             result = self._with(run_model(usual, self.database, self.watcher, self.name, inputs), outcome)

@@ -30,7 +30,7 @@ Assignments = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Variant:
+class ModelVariant:
     """A model in one assignment of layouts. ``computed``: for each of its kernels, by identity, what calls its groups
     compute."""
 
@@ -72,21 +72,21 @@ def variants_of(
     sizes: Mapping[str, Sequence[int]] | None,
     options: Options,
     registry: Registry = STOCK,
-) -> tuple[dict[str, LayoutProblem], list[Variant]]:
+) -> tuple[dict[str, LayoutProblem], list[ModelVariant]]:
     """The problems of a model by their keys, and its variants: first the one that is estimated to be fastest. Only that
     one where no call has several alternatives that are worth measuring."""
 
-    def variant(decide: Callable[[LayoutProblem], Sequence[int]], seen: Sequence[Variant]) -> Variant | None:
+    def variant(decide: Callable[[LayoutProblem], Sequence[int]], seen: Sequence[ModelVariant]) -> ModelVariant | None:
         noting = Noting(decide)
         fused = optimize(module, target, options, (), registry, noting, marked=True)
         problems.update(noting.problems)
         if any(v.assignments == noting.assignments for v in seen):
             return None
         kernels = kernels_of_groups(fused, target, threads, sizes, registry)
-        return Variant(noting.assignments, kernels, {k.identity: list(map(_places, k.groups)) for k in kernels})
+        return ModelVariant(noting.assignments, kernels, {k.identity: list(map(_places, k.groups)) for k in kernels})
 
     problems: dict[str, LayoutProblem] = {}
-    found: list[Variant] = []
+    found: list[ModelVariant] = []
     first = variant(estimated, found)
     assert first is not None
     found.append(first)
