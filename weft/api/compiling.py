@@ -170,7 +170,8 @@ def compile(
     ``WEFT_PLUGINS=0`` disables the installed ones.
 
     ``tuning_db`` is a tuning database (a path, or a :class:`weft.tune.database.Database`): kernels have the schedules
-    that were measured to be faster than those of the default rules. Without it, ``WEFT_TUNING_DB`` may name one.
+    that were measured to be faster than those of the default rules. Without it, ``WEFT_TUNING_DB`` may name one, or
+    the package may have schedules for the machine.
     ``schedules`` is a source of schedules of one's own (:class:`weft.pipeline.ScheduleSource`) instead of a database.
 
     A model with open sizes runs for all values of them. ``specialize={"batch": [1, 8]}`` also compiles separate code
@@ -323,7 +324,7 @@ def _compiled(
     options = options if precision is None else replace(options, precision=precision)
     kernels = KernelCache(kernel_disk_cache() if cache and registry.keeps_kernels else None)
     bar_shown = progress_bar("reading the model", show=None if progress else False)
-    with schedules.opened() as source, bar_shown as bar, seldom_collected(), kept_interrupts():
+    with schedules.opened(targets[0]) as source, bar_shown as bar, seldom_collected(), kept_interrupts():
         module = _load(model, shapes, None, registry, options.seed, mapped=not keep_module)
         keep = KeepGraphs()
         with dumping(module) as dump:
@@ -347,7 +348,7 @@ def _compiled(
 
     def build(sizes: Mapping[str, int]) -> Artifact:
         fixed = BindSizes(tuple(sizes.items())).run(module)
-        with schedules.opened() as source:
+        with schedules.opened(targets[0]) as source:
             made, _ = compile_module(
                 fixed, targets, options=options, schedules=source, cache=kernels, registry=registry
             )

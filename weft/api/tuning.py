@@ -1,4 +1,5 @@
-"""Which schedules a compilation uses: those of a source, of a tuning database, or of the default rules."""
+"""Which schedules a compilation uses: those of a source, of a tuning database, of the package for a named machine, or
+of the default rules."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from weft.pipeline import ScheduleSource
 from weft.support import settings
 from weft.support.arguments import Form
 from weft.support.errors import InputError
+from weft.target import Target
+from weft.target.packed import packed_file
 
 if TYPE_CHECKING:
     from weft.tune.database import Database
@@ -32,7 +35,8 @@ DATABASE: Final = Form("a path or a weft.tune.database.Database", _is_database)
 class Schedules:
     """What the caller gave: ``source``, or ``database`` and the number of ``threads`` that the model will run on.
 
-    Without both, ``WEFT_TUNING_DB`` may name a database. Raises InputError U020 if both are given, and I021 for a file
+    Without both, ``WEFT_TUNING_DB`` may name a database; without that, the package may have schedules for the machine
+    (unless ``WEFT_PACKED_SCHEDULES=0``). Raises InputError U020 if both are given, and I021 for a file
     that does not exist.
     """
 
@@ -49,13 +53,16 @@ class Schedules:
             )
 
     @contextmanager
-    def opened(self) -> Iterator[ScheduleSource | None]:
-        """The source to compile with; a database that is given by its path is open inside of the ``with`` statement."""
+    def opened(self, target: Target) -> Iterator[ScheduleSource | None]:
+        """The source to compile for ``target`` with; a database that is given by its path is open inside of the
+        ``with`` statement."""
         database = self.database
         if self.source is None and database is None:
             database = _of_environment()
-        if self.source is not None or database is None:
+        if self.source is not None:
             yield self.source
+        elif database is None:
+            yield _of_package(target, self.threads)
         elif isinstance(database, (str, os.PathLike)):
             from weft.tune.database import Database
 
@@ -63,6 +70,16 @@ class Schedules:
                 yield found.for_threads(self.threads)
         else:
             yield database.for_threads(self.threads)
+
+
+def _of_package(target: Target, threads: int | None) -> ScheduleSource | None:
+    """What comes with the package for the machine of ``target``, if anything and if it is wanted."""
+    path = packed_file(target)
+    if path is None or not settings.use_packed_schedules():
+        return None
+    from weft.tune.database.packed import PackedSchedules
+
+    return PackedSchedules(path, threads)
 
 
 def _of_environment() -> os.PathLike[str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,6 +33,7 @@ def command() -> None:
     weft db prune all.db --keep 20 --failed    make the file smaller; no answer changes
     weft db export all.db -o all.jsonl         as lines of JSON, to keep or to read with other programs
     weft db import other.db all.jsonl
+    weft db pack all.db --machine raspberry-pi-4     for the package: every compilation for that machine uses it
 
     WEFT_TUNING_DB=tuned.db makes every compilation use the database. `weft db COMMAND --help` explains each command.
     """
@@ -145,6 +147,36 @@ def import_lines(file: str, lines: str) -> None:
     check_lines(found, lines)  # before the database is made
     with Database(file, create=True) as database:
         click.echo(f"{lines}: {_added(database.import_json(found, lines))}")
+
+
+@command.command("pack", short_help="Write the best schedules of a machine for the package.")
+@click.argument("file")
+@click.option("--machine", required=True, metavar="NAME", help="A named machine; 'weft targets' lists them.")
+@click.option("-o", "--output", default=None, metavar="FILE", help="Where to write. [default: the package's data]")
+def pack_machine(file: str, machine: str, output: str | None) -> None:
+    """Write the best schedules and layouts that FILE has for a named machine to a small file in the package.
+
+    \b
+    weft db pack tuned.db --machine raspberry-pi-4
+
+    Compilations for that machine use it, if they are given no database and WEFT_TUNING_DB names none;
+    WEFT_PACKED_SCHEDULES=0 turns that off. What was measured on a machine with the same cores counts, whatever their
+    number. A packed file that is there is replaced.
+    """
+    from weft.target import MACHINES
+    from weft.target.packed import FOLDER, SUFFIX
+    from weft.tune.database import Database
+    from weft.tune.database.packed import pack
+
+    if machine not in MACHINES:
+        hint = did_you_mean(machine, MACHINES, f"one of {', '.join(MACHINES)}")
+        raise UserError(f"there is no machine '{machine}'", code="U060", hint=hint)
+    path = Path(output) if output is not None else FOLDER / f"{machine}{SUFFIX}"
+    check_writable(str(path))
+    with Database(file) as database:
+        made = pack(database, machine, path)
+    layouts = f" and the layouts of {counted(made.layouts, 'function')}" if made.layouts else ""
+    click.echo(f"packed {counted(made.schedules, 'schedule')}{layouts}: {made.nbytes} bytes in {path}")
 
 
 def _read(path: str) -> str:

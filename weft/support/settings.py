@@ -111,6 +111,9 @@ PLUGINS: Final[Setting[bool]] = Setting("WEFT_PLUGINS", _flag, lambda: True, "us
 TUNING_DB: Final[Setting[Path | None]] = Setting(
     "WEFT_TUNING_DB", _path, _none, "tuning database whose schedules compilations use (a file that 'weft db' shows)"
 )
+PACKED: Final[Setting[bool]] = Setting(
+    "WEFT_PACKED_SCHEDULES", _flag, lambda: True, "use schedules that come with the package for named machines"
+)
 
 SETTINGS: Final[tuple[Setting[Any], ...]] = (
     DUMP,
@@ -122,6 +125,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     PROGRESS,
     PLUGINS,
     TUNING_DB,
+    PACKED,
 )
 
 
@@ -156,6 +160,11 @@ def use_installed_plugins() -> bool:
 def tuning_database() -> Path | None:
     """The tuning database whose schedules compilations use, if any."""
     return TUNING_DB.get()
+
+
+def use_packed_schedules() -> bool:
+    """Whether compilations use what comes with the package for a named machine."""
+    return PACKED.get()
 
 
 def show_progress() -> bool:
