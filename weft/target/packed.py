@@ -5,6 +5,7 @@ Such a file lies beside this module. ``weft db pack`` writes it; :mod:`weft.tune
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -42,5 +43,8 @@ def is_machine(target: Target, machine: Machine) -> bool:
 @cache
 def _packed(folder: Path) -> tuple[str, ...]:
     """The named machines with a file. Looked for once: a process pays for a directory, not each compilation."""
-    names = (path.name.removesuffix(SUFFIX) for path in sorted(folder.glob(f"*{SUFFIX}")))
-    return tuple(name for name in names if name in MACHINES)
+    try:
+        there = set(os.listdir(folder))
+    except OSError:  # the package lies in an archive: it has no such files
+        return ()
+    return tuple(name for name in MACHINES if f"{name}{SUFFIX}" in there)
