@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from weft.kernels.task import KernelTask
-from weft.schedule.trace import Trace
+from weft.schedule.dispatch import RecordedSchedule, schedule_from_json
 from weft.support.errors import MALFORMED, ScheduleError, TargetError, UserError
 from weft.support.files import replaced_file, write_file
 from weft.target import MACHINES, Machine, Target
@@ -152,14 +152,14 @@ class PackedSchedules:
             raise _malformed(self.path, error) from error
         return traces, layouts
 
-    def find(self, task: KernelTask) -> Trace | None:
+    def find(self, task: KernelTask) -> RecordedSchedule | None:
         """The schedule of ``task`` for the number of threads nearest to that of the source, or None; None for tasks of
         other machines, too."""
         if packed_file(task.target) != self.path:
             return None
         known = self._content[0].get(structure_of(task.program), {})
         count = nearest_count(sorted(known), self.threads)
-        return None if count is None else Trace.from_json(known[count])
+        return None if count is None else schedule_from_json(known[count])
 
     def layouts(self, target: Target) -> RecordedLayouts | None:
         """What decides about layouts; None where none are packed."""

@@ -15,6 +15,7 @@ from weft.target import Target
 from weft.tune import in_model
 from weft.tune.database import Database, StoredLayouts
 from weft.tune.database.layouts import chosen_of
+from weft.tune.in_model import ModelRun
 from weft.tune.kernel_tuner import GAIN
 from weft.tune.layouts.joint import LayoutSearch, Plan
 from weft.tune.layouts.outcome import Assigned, LayoutOutcome
@@ -41,14 +42,14 @@ class LayoutSession:
     target: Target
     threads: int
 
-    def run(self, usual: ModelTuner, inputs: Sequence[Any]) -> TuningResult:
+    def run(self, usual: ModelTuner, cases: Sequence[Sequence[Any]]) -> TuningResult:
         """Tune the model in its best layouts; ``usual`` is its tuner in the estimated ones, begun by nobody. The result
         is that of the layouts that are used; its field ``layouts`` says what was decided."""
         outcome = LayoutOutcome(variants=len(self.search.variants), kernels=len(self.search.kernels))
         if not self.search.has_choice:
             outcome.reason = "no call of the model has several layouts that are worth measuring"
             usual.scheduler.budget = self.budget
-            return self._with(run_model(usual, self.database, self.watcher, self.name, inputs), outcome)
+            return self._with(run_model(usual, self.database, self.watcher, self.name, cases), outcome)
         try:
             with kept_interrupts():
                 self.watcher.phase("measuring the kernels of several layouts")
@@ -63,18 +64,18 @@ class LayoutSession:
         if not plan.is_changed:
             outcome.reason = "measurements choose the same as estimates"
             usual.scheduler.budget = _more(usual, left)
-            result = self._with(run_model(usual, self.database, self.watcher, self.name, inputs), outcome)
+            result = self._with(run_model(usual, self.database, self.watcher, self.name, cases), outcome)
             if not result.interrupted:
                 self._keep(plan, outcome)
             return result
-        return self._compared(usual, plan, outcome, _share(left, 0.5), inputs)
+        return self._compared(usual, plan, outcome, _share(left, 0.5), cases)
 
     def _compared(
-        self, usual: ModelTuner, plan: Plan, outcome: LayoutOutcome, each: Budget, inputs: Sequence[Any]
+        self, usual: ModelTuner, plan: Plan, outcome: LayoutOutcome, each: Budget, cases: Sequence[Sequence[Any]]
     ) -> TuningResult:
         """The result of the faster layouts, each with its best schedules."""
         usual.scheduler.budget = _more(usual, each)
-        first = run_model(usual, self.database, self.watcher, self.name, inputs)
+        first = run_model(usual, self.database, self.watcher, self.name, cases)
         if first.interrupted:
             outcome.reason = "the search was interrupted"
             return self._with(first, outcome)
@@ -82,13 +83,13 @@ class LayoutSession:
         new = [t for t in changed.scheduler.tasks if not t.tuner.is_open]
         count_earlier(new, self.database, changed.settings.seed)
         changed.scheduler.budget = _more(changed, each)
-        second = run_model(changed, self.database, self.watcher, self.name, inputs)
+        second = run_model(changed, self.database, self.watcher, self.name, cases)
         try:
             if second.interrupted:
                 raise KeyboardInterrupt
             with kept_interrupts():
                 self.watcher.phase("comparing the layouts in the model")
-                decided = self._decided(usual, first, changed, second, outcome, inputs)
+                decided = self._decided(usual, first, changed, second, outcome, cases)
                 self._keep(plan, outcome)
         except KeyboardInterrupt:
             outcome.accepted, outcome.reason, first.ended = False, "the search was interrupted", INTERRUPTED
@@ -99,10 +100,10 @@ class LayoutSession:
 
     def _decided(
         self, usual: ModelTuner, first: TuningResult, changed: ModelTuner, second: TuningResult,
-        outcome: LayoutOutcome, inputs: Sequence[Any],
+        outcome: LayoutOutcome, cases: Sequence[Sequence[Any]],
     ) -> TuningResult:  # fmt: skip
         models = usual.compiled(None), usual.compiled(first.schedules), changed.compiled(second.schedules)
-        untuned, outcome.before, outcome.after = again(lambda: in_model.in_turns(models, inputs))
+        untuned, outcome.before, outcome.after = again(lambda: _in_turns(models, cases))
         outcome.accepted = outcome.after <= GAIN * outcome.before
         times = f"{milliseconds_of(outcome.before)} → {milliseconds_of(outcome.after)}"
         if not outcome.accepted:
@@ -130,6 +131,12 @@ class LayoutSession:
     def _with(self, result: TuningResult, outcome: LayoutOutcome) -> TuningResult:
         result.layouts = outcome
         return result
+
+
+def _in_turns(models: Sequence[ModelRun], cases: Sequence[Sequence[Any]]) -> list[float]:
+    """The seconds of a run of each model, all cases of inputs together."""
+    times = [in_model.in_turns(models, case) for case in cases]
+    return [sum(t) for t in zip(*times, strict=True)]
 
 
 def _share(budget: Budget, share: float) -> Budget:
