@@ -208,7 +208,10 @@ def _show_layouts(database: Database) -> None:
     if not found:
         return
     short = _short_targets({d.target for d in found})
-    rows = [[d.name, short[d.target], str(d.threads), _layouts(d), _time(d.before), _time(d.after)] for d in found]
+    rows = [
+        [d.name, short[d.target], str(d.threads), _layouts(d), _time(d.before or None), _time(d.after or None)]
+        for d in found
+    ]
     columns = ["model", "target", "threads", "layouts", "estimated", "with these"]
     console().print(table("layouts", columns, rows, right=(2, 4, 5)))
 
