@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from sample_models import dense, images, window
 from tuning_runner import InventingRunner
 
 import weft
 from weft.api import compile_artifact, compile_with_report
+from weft.cli.db_command import command
 from weft.graph.layout import plain
 from weft.graph.passes.layout_problem import LayoutConversion, LayoutProblem
 from weft.graph.types import TensorType
@@ -386,3 +388,12 @@ def test_deciders_leave_other_functions_alone(model: Path) -> None:
     problem = problem_of(model)
     assert RecordedLayouts(lambda key: None).decide(problem) is None
     assert Assigned({}).decide(problem) is None and Assigned({problem.key: [0]}).decide(problem) == [0]
+
+
+def test_the_command_shows_what_was_decided(model: Path, database: Database) -> None:
+    store(database, model)
+    store(database, model, threads=4, choice=None, before=0.0, after=0.0)
+    said = CliRunner().invoke(command, ["show", str(database.path)]).output
+    rows = [line.split() for line in said.splitlines() if line.split()[:1] == ["window"]]
+    assert [row[3] for row in rows] == ["1", "4"] and "measured," in rows[0] and "estimated" in rows[1]
+    assert rows[0][-4:] == ["2000", "µs", "1000", "µs"] and rows[1][-2:] == ["-", "-"]
