@@ -113,7 +113,8 @@ typedef struct weft_code weft_code;
 
 enum { WEFT_LOAD_FOREIGN = 1 }; /* relocate an object of another machine too, for inspection; never executable */
 
-/* Loads a relocatable ELF object (x86-64, AArch64 or 64-bit RISC-V), resolves what it needs against the symbols above and libm. */
+/* Loads a relocatable ELF object (x86-64, AArch64, 64-bit RISC-V or ARMv7 with hard
+ * floating point), resolves what it needs against the symbols above and libm. */
 WEFT_API int32_t weft_code_load(const void *object, size_t size, int32_t flags, weft_code **out, weft_error *error);
 /* Address of a defined global symbol, NULL if there is none; `weft_code_function` only in executable sections. */
 WEFT_API void *weft_code_symbol(const weft_code *code, const char *name);

@@ -6,6 +6,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "internal.h"
 #include "platform.h"
 #include "session.h"
 
@@ -16,16 +17,12 @@
 #define ARCHITECTURE "aarch64"
 #elif defined(__riscv) && __riscv_xlen == 64
 #define ARCHITECTURE "riscv64"
+#elif defined(__arm__) && __ARM_ARCH >= 7 /* later ones run its code, too */
+#define ARCHITECTURE "armv7"
 #elif defined(__arm__)
 #define ARCHITECTURE "arm"
 #else
 #define ARCHITECTURE "unknown"
-#endif
-
-#if defined(__x86_64__) || defined(__aarch64__) || (defined(__riscv) && __riscv_xlen == 64)
-#define FORMATS "elf"
-#else
-#define FORMATS "" /* the loader has no relocations for this machine */
 #endif
 
 /* Who made the processor, as it says itself. */
@@ -90,7 +87,7 @@ static void write_machine(const rpc_options *o, rpc_writer *out) {
 
 void rpc_write_info(const rpc_options *o, rpc_writer *out) {
     write_machine(o, out);
-    rpc_write_line(out, "formats", FORMATS);
+    rpc_write_line(out, "formats", weft_loads_code() ? "elf" : "");
     rpc_write_number(out, "abi", WEFT_ABI_VERSION);
     rpc_write_number(out, "program", WEFT_PROGRAM_VERSION);
     rpc_write_number(out, "sessions", o->max_sessions);

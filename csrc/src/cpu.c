@@ -158,6 +158,27 @@ static void find_features(void) {
     add("neon");
 }
 
+#elif defined(__arm__) && defined(__linux__)
+#include <sys/auxv.h>
+
+static const struct {
+    const char *name;
+    unsigned long kind;
+    uint8_t bit;
+} ARM32[] = {
+    {"vfp2", AT_HWCAP, 6},       {"neon", AT_HWCAP, 12},     {"vfp3", AT_HWCAP, 13},      {"vfp3d16", AT_HWCAP, 14},
+    {"vfp4", AT_HWCAP, 16},      {"fp16", AT_HWCAP, 16},     {"hwdiv-arm", AT_HWCAP, 17}, {"hwdiv", AT_HWCAP, 18},
+    {"d32", AT_HWCAP, 19},       {"fullfp16", AT_HWCAP, 23}, {"dotprod", AT_HWCAP, 24},   {"fp16fml", AT_HWCAP, 25},
+    {"bf16", AT_HWCAP, 26},      {"i8mm", AT_HWCAP, 27},     {"aes", AT_HWCAP2, 0},       {"sha2", AT_HWCAP2, 3},
+    {"crc", AT_HWCAP2, 4},
+};
+
+/* The fourth version of the floating-point unit converts half precision (fp16); of earlier ones it is not known. */
+static void find_features(void) {
+    for (size_t i = 0; i < sizeof ARM32 / sizeof ARM32[0]; i++)
+        if (getauxval(ARM32[i].kind) >> ARM32[i].bit & 1) add(ARM32[i].name);
+}
+
 #elif defined(__riscv) && defined(__linux__)
 #include <sys/auxv.h>
 

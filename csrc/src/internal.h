@@ -42,6 +42,9 @@ void weft_trim_scratch(void);
 /* For small blocks: not aligned to 64 bytes. Freed by weft_free. */
 void *weft_alloc_small(int64_t bytes);
 
+/* Whether the runtime loads code for the processor that it was compiled for. */
+bool weft_loads_code(void);
+
 /* Address of a function that kernels may use, NULL if there is none. */
 void *weft_export_address(const char *name);
 

@@ -21,6 +21,7 @@
 #endif
 
 enum { TEXT, READONLY, DATA, PARTS };
+enum { USED = 1, NAMED = 2 }; /* a symbol that relocations only name need not exist: routines that unwind the stack */
 static const uint64_t MAX_BYTES = (uint64_t)1 << 30, MAX_SECTION_ALIGN = 4096;
 static const uint64_t NOT_LOADED = UINT64_MAX;
 
@@ -43,6 +44,7 @@ struct weft_code {
 typedef struct loading {
     const unsigned char *object;
     uint64_t size;
+    const elf_format *format;
     const relocator *machine;
     elf_section *sections;
     uint32_t section_count;
@@ -55,6 +57,7 @@ typedef struct loading {
     uint64_t *stub_at;    /* offset of its stub, or 0 */
     uint64_t *got_at;     /* offset of its GOT word, or 0 */
     bool *external;
+    uint8_t *uses;        /* of each symbol: USED, NAMED or both */
     uint64_t part_end[PARTS], part_start[PARTS];
     uint64_t stub_next, got_start, got_next;
     uint64_t common_next; /* for common symbols, at the end of data */
@@ -80,29 +83,47 @@ static const relocator *host_machine(void) {
     return &weft_aarch64_relocator;
 #elif defined(__riscv) && __riscv_xlen == 64
     return &weft_riscv64_relocator;
+#elif defined(__ARM_PCS_VFP) && __ARM_ARCH >= 7 /* kernels pass floating-point numbers in the registers for them */
+    return &weft_arm_relocator;
 #else
     return NULL;
 #endif
 }
 
+bool weft_loads_code(void) { return host_machine() != NULL; }
+
+/* The format of a file: little-endian, of 64 or 32 bits; NULL for anything else. */
+static const elf_format *format_of(const unsigned char *object) {
+    static const elf_format *const formats[] = {&weft_elf_64, &weft_elf_32};
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        const uint8_t ident[] = {0x7f, 'E', 'L', 'F', formats[i]->class, 1 /* little-endian */, 1 /* version */};
+        if (memcmp(object, ident, sizeof ident) == 0) return formats[i];
+    }
+    return NULL;
+}
+
 static int32_t read_header(loading *l, elf_header *header, int32_t flags) {
-    static const uint8_t ident[] = {0x7f, 'E', 'L', 'F', 2 /* 64 bits */, 1 /* little-endian */, 1 /* version */};
-    if (l->size < sizeof *header) return MALFORMED(l, "object code is too short for an ELF header");
-    memcpy(header, l->object, sizeof *header);
-    if (memcmp(header->ident, ident, sizeof ident) != 0)
-        return MALFORMED(l, "object code is not a little-endian ELF64 file");
+    static const relocator *const machines[] = {&weft_x86_64_relocator, &weft_aarch64_relocator,
+                                                &weft_riscv64_relocator, &weft_arm_relocator};
+    if (l->size < IDENT_BYTES) return MALFORMED(l, "object code is too short for an ELF header");
+    l->format = format_of(l->object);
+    if (!l->format) return MALFORMED(l, "object code is not a little-endian ELF file");
+    if (l->size < l->format->header_bytes) return MALFORMED(l, "object code is too short for an ELF header");
+    l->format->read_header(l->object, header);
     if (header->type != ELF_RELOCATABLE)
         return MALFORMED(l, "ELF file of type %d is not a relocatable object", header->type);
-    const relocator *machines[] = {&weft_x86_64_relocator, &weft_aarch64_relocator, &weft_riscv64_relocator};
     for (size_t i = 0; i < sizeof machines / sizeof machines[0]; i++)
         if (machines[i]->machine == header->machine) l->machine = machines[i];
     if (!l->machine) return MALFORMED(l, "object code is for ELF machine %d, which is not supported", header->machine);
+    if (l->machine->format != l->format)
+        return MALFORMED(l, "object code for %s is an %s file, not %s", l->machine->name, l->format->name,
+                         l->machine->format->name);
     if (l->machine != host_machine() && !(flags & WEFT_LOAD_FOREIGN))
         return MALFORMED(l, "object code is for %s, not for this machine", l->machine->name);
-    if (header->section_entry_size != sizeof(elf_section) || header->section_count == 0 ||
+    if (header->section_entry_size != l->format->section_bytes || header->section_count == 0 ||
         header->section_count >= INDEX_RESERVED)
         return MALFORMED(l, "object code has a malformed section table");
-    if (!within(l, header->section_offset, (uint64_t)header->section_count * sizeof(elf_section)))
+    if (!within(l, header->section_offset, (uint64_t)header->section_count * l->format->section_bytes))
         return MALFORMED(l, "section table lies outside the object code");
     return WEFT_OK;
 }
@@ -128,19 +149,20 @@ static int32_t read_symbols(loading *l) {
         table = &l->sections[i];
     }
     if (!table) return WEFT_OK;
-    if (table->entry_size != sizeof(elf_symbol) || table->size % sizeof(elf_symbol) || table->link >= l->section_count)
+    const size_t bytes = l->format->symbol_bytes;
+    if (table->entry_size != bytes || table->size % bytes || table->link >= l->section_count)
         return MALFORMED(l, "object code has a malformed symbol table");
     const elf_section *strings = &l->sections[table->link];
     if (strings->type != SECTION_STRINGS || strings->size == 0 || l->object[strings->offset + strings->size - 1] != 0)
         return MALFORMED(l, "object code has a malformed string table");
     l->names = (const char *)l->object + strings->offset;
     l->names_size = strings->size;
-    l->symbol_count = table->size / sizeof(elf_symbol);
-    l->symbols = malloc(table->size + 1);
+    l->symbol_count = table->size / bytes;
+    l->symbols = calloc(l->symbol_count + 1, sizeof(elf_symbol));
     if (!l->symbols) return weft_fail(l->error, WEFT_ERROR_MEMORY, "out of memory while loading code");
-    memcpy(l->symbols, l->object + table->offset, table->size);
     for (uint64_t i = 0; i < l->symbol_count; i++) {
-        const elf_symbol *s = &l->symbols[i];
+        elf_symbol *s = &l->symbols[i];
+        l->format->read_symbol(l->object + table->offset + i * bytes, s);
         int type = s->info & 15;
         if (s->name >= l->names_size) return MALFORMED(l, "symbol %llu has a bad name", (unsigned long long)i);
         if (type == TYPE_TLS || type == TYPE_IFUNC)
@@ -165,7 +187,8 @@ static int32_t read_object(loading *l, int32_t flags) {
     l->section_count = header.section_count;
     l->sections = malloc(l->section_count * sizeof(elf_section));
     if (!l->sections) return weft_fail(l->error, WEFT_ERROR_MEMORY, "out of memory while loading code");
-    memcpy(l->sections, l->object + header.section_offset, l->section_count * sizeof(elf_section));
+    for (uint32_t i = 0; i < l->section_count; i++)
+        l->format->read_section(l->object + header.section_offset + i * l->format->section_bytes, &l->sections[i]);
     uint64_t contents = 0;
     for (uint32_t i = 0; i < l->section_count && !status; i++) {
         status = check_section(l, i);
@@ -186,9 +209,13 @@ static const elf_section *relocated_section(const loading *l, uint32_t index) {
     return l->sections[s->info].flags & FLAG_ALLOC ? &l->sections[s->info] : NULL;
 }
 
-static elf_rela rela_at(const loading *l, const elf_section *s, uint64_t index) {
-    elf_rela r;
-    memcpy(&r, l->object + s->offset + index * sizeof r, sizeof r);
+static uint64_t relocation_count(const loading *l, const elf_section *table) {
+    return table->size / l->format->relocation_bytes;
+}
+
+static elf_relocation entry_at(const loading *l, const elf_section *table, uint64_t index) {
+    elf_relocation r;
+    l->format->read_relocation(l->object + table->offset + index * l->format->relocation_bytes, &r);
     return r;
 }
 
@@ -200,14 +227,16 @@ static int32_t scan_relocations(loading *l) {
         if (is_table && s->info >= l->section_count)
             return MALFORMED(l, "section %u relocates no section", (unsigned)i);
         if (!relocated_section(l, i)) continue;
-        if (s->type != SECTION_RELA || s->entry_size != sizeof(elf_rela) || s->size % sizeof(elf_rela))
+        if (s->type != l->format->relocation_type || s->entry_size != l->format->relocation_bytes ||
+            s->size % l->format->relocation_bytes)
             return MALFORMED(l, "section %u holds malformed relocations", (unsigned)i);
-        for (uint64_t k = 0; k < s->size / sizeof(elf_rela); k++) {
-            elf_rela r = rela_at(l, s, k);
-            if (r.info >> 32 >= l->symbol_count)
+        for (uint64_t k = 0; k < relocation_count(l, s); k++) {
+            elf_relocation r = entry_at(l, s, k);
+            if (r.symbol >= l->symbol_count)
                 return MALFORMED(l, "relocation %llu of section %u names no symbol", (unsigned long long)k, (unsigned)i);
-            if (l->machine->needs_got((uint32_t)r.info)) l->got_at[r.info >> 32] = 1;
-            if (l->machine->is_absolute_32((uint32_t)r.info)) l->low_memory = true;
+            l->uses[r.symbol] |= r.type == RELOCATION_NONE ? NAMED : USED;
+            if (l->machine->needs_got(r.type)) l->got_at[r.symbol] = 1;
+            if (l->machine->is_absolute_32(r.type)) l->low_memory = true;
         }
     }
     return WEFT_OK;
@@ -235,6 +264,7 @@ static int32_t place_sections(loading *l) {
         if (part == TEXT) l->stub_next = at, at += stubs * STUB_BYTES;
         if (part == READONLY) l->got_start = l->got_next = at, at += words * 8;
         if (part == DATA) l->common_next = at, at += common;
+        if (at > 2 * MAX_BYTES) return MALFORMED(l, "object code needs too much memory"); /* its size fits a size_t */
         l->part_end[part] = at;
     }
     l->code->bytes = align_up(at + 1, page);
@@ -275,7 +305,7 @@ static int32_t resolve_symbol(loading *l, uint64_t index) {
     } else if (index) {
         const char *name = l->names + s->name;
         void *address = weft_export_address(name);
-        if (!address && s->info >> 4 != BIND_WEAK)
+        if (!address && s->info >> 4 != BIND_WEAK && l->uses[index] != NAMED)
             return weft_fail(l->error, WEFT_ERROR_SYMBOL, "object code needs '%s', which the runtime does not offer", name);
         l->symbol_at[index] = (uint64_t)(uintptr_t)address;
         l->external[index] = true;
@@ -293,23 +323,26 @@ static int32_t resolve_symbol(loading *l, uint64_t index) {
 
 /* Relocation `number` of table `table`, with all it may refer to but a partner. */
 static relocation relocation_at(const loading *l, const elf_section *table, uint64_t number) {
-    elf_rela entry = rela_at(l, table, number);
-    uint64_t symbol = entry.info >> 32, at = l->section_at[table->info], base = (uint64_t)(uintptr_t)l->code->memory;
+    const elf_relocation entry = entry_at(l, table, number);
+    const uint64_t at = l->section_at[table->info], base = (uint64_t)(uintptr_t)l->code->memory;
+    const uint32_t symbol = entry.symbol;
     const elf_section *section = &l->sections[table->info];
-    relocation r = {.type = (uint32_t)entry.info, .symbol = l->symbol_at[symbol], .addend = entry.addend};
+    relocation r = {.type = entry.type, .symbol = l->symbol_at[symbol], .addend = entry.addend};
     if (entry.offset > section->size) return r;
     r.room = section->size - entry.offset;
     r.place = l->code->memory + at + entry.offset;
     r.place_address = base + at + entry.offset;
     r.stub = l->external[symbol] ? base + l->stub_at[symbol] : r.symbol;
     r.got = base + l->got_at[symbol];
+    r.got_start = base + l->got_start;
+    r.is_function = l->external[symbol] || (l->symbols[symbol].info & 15) == TYPE_FUNCTION;
     return r;
 }
 
 /* Finds the relocation at address `r->symbol`: most often one of the last before number `before`. */
 static bool find_partner(const loading *l, const elf_section *table, uint64_t before, const relocation *r,
                          relocation *partner) {
-    uint64_t count = table->size / sizeof(elf_rela);
+    uint64_t count = relocation_count(l, table);
     for (uint64_t i = 0; i < count; i++) {
         *partner = relocation_at(l, table, (before + count - 1 - i) % count);
         if (partner->place && partner->place_address == r->symbol && l->machine->is_partner(partner->type)) return true;
@@ -319,11 +352,12 @@ static bool find_partner(const loading *l, const elf_section *table, uint64_t be
 
 static int32_t relocate_section(loading *l, uint32_t index) {
     static const char *const reasons[] = {"", "is of an unknown type", "does not reach its target",
-                                          "lies outside its section", "names an instruction that has no relocation"};
+                                          "lies outside its section", "names an instruction that has no relocation",
+                                          "is of a jump to code of the other instruction set"};
     const elf_section *table = &l->sections[index], *section = relocated_section(l, index);
     if (!section) return WEFT_OK;
     if (section->type == SECTION_NOBITS) return MALFORMED(l, "relocations of a section without contents");
-    for (uint64_t i = 0; i < table->size / sizeof(elf_rela); i++) {
+    for (uint64_t i = 0; i < relocation_count(l, table); i++) {
         relocation r = relocation_at(l, table, i), partner;
         relocation_result result = OUT_OF_ROOM;
         if (r.place && l->machine->names_partner && l->machine->names_partner(r.type)) {
@@ -384,7 +418,8 @@ static int32_t allocate_tables(loading *l) {
     l->stub_at = calloc(n, sizeof(uint64_t));
     l->got_at = calloc(n, sizeof(uint64_t));
     l->external = calloc(n, sizeof(bool));
-    if (!l->section_at || !l->symbol_at || !l->stub_at || !l->got_at || !l->external)
+    l->uses = calloc(n, sizeof(uint8_t));
+    if (!l->section_at || !l->symbol_at || !l->stub_at || !l->got_at || !l->external || !l->uses)
         return weft_fail(l->error, WEFT_ERROR_MEMORY, "out of memory while loading code");
     for (uint32_t i = 0; i < l->section_count; i++) l->section_at[i] = NOT_LOADED;
     return WEFT_OK;
@@ -418,6 +453,7 @@ int32_t weft_code_load(const void *object, size_t size, int32_t flags, weft_code
     free(l.stub_at);
     free(l.got_at);
     free(l.external);
+    free(l.uses);
     if (status)
         weft_code_free(l.code);
     else

@@ -2,6 +2,7 @@
 #ifndef WEFT_RELOCATE_H
 #define WEFT_RELOCATE_H
 
+#include "elf.h"
 #include "internal.h"
 
 /* What a relocation may refer to, gathered by the loader. */
@@ -14,10 +15,13 @@ typedef struct relocation {
     int64_t addend;         /* A */
     uint64_t stub;          /* code within reach that jumps to S, or S itself */
     uint64_t got;           /* address of a word that holds S, or 0 where none was asked for */
+    uint64_t got_start;     /* address of the first such word */
+    bool is_function;       /* S is the address of a function */
     const struct relocation *partner; /* the relocation at address S, where the type names one */
 } relocation;
 
-typedef enum relocation_result { RELOCATED, UNKNOWN_RELOCATION, OUT_OF_RANGE, OUT_OF_ROOM, NO_PARTNER } relocation_result;
+typedef enum relocation_result { RELOCATED, UNKNOWN_RELOCATION, OUT_OF_RANGE, OUT_OF_ROOM, NO_PARTNER, OTHER_STATE }
+    relocation_result;
 
 /* One machine's relocations. `needs_got` tells whether a type refers to a GOT word; `write_stub` writes a jump to an
  * absolute address, at most STUB_BYTES long. Where an address is made by two instructions, the relocation of the second
@@ -26,6 +30,7 @@ typedef enum relocation_result { RELOCATED, UNKNOWN_RELOCATION, OUT_OF_RANGE, OU
 typedef struct relocator {
     uint16_t machine;
     const char *name;
+    const elf_format *format;
     bool (*needs_got)(uint32_t type);
     bool (*is_absolute_32)(uint32_t type); /* needs code in the low 2 GiB */
     void (*write_stub)(unsigned char *place, uint64_t target);
@@ -36,6 +41,7 @@ typedef struct relocator {
 
 enum { STUB_BYTES = 32 };
 
-extern const relocator weft_x86_64_relocator, weft_aarch64_relocator, weft_riscv64_relocator;
+extern const relocator weft_x86_64_relocator, weft_aarch64_relocator, weft_riscv64_relocator,
+    weft_arm_relocator;
 
 #endif

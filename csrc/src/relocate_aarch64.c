@@ -1,7 +1,6 @@
 /* Relocations of AArch64 (ELF for the Arm 64-bit Architecture, section 5.7). */
 #include <string.h>
 
-#include "elf.h"
 #include "relocate.h"
 
 enum {
@@ -125,5 +124,6 @@ static relocation_result apply(const relocation *r) {
     }
 }
 
-const relocator weft_aarch64_relocator = {ELF_AARCH64, "AArch64", needs_got, is_absolute_32, write_stub, apply,
-                                          NULL,          NULL};
+const relocator weft_aarch64_relocator = {
+    ELF_AARCH64, "AArch64", &weft_elf_64, needs_got, is_absolute_32, write_stub, apply, NULL, NULL,
+};

@@ -4,7 +4,6 @@
  * relocation of the second names the first, whose own relocation says where to: the loader finds it (`partner`). */
 #include <string.h>
 
-#include "elf.h"
 #include "relocate.h"
 
 enum {
@@ -200,5 +199,6 @@ static relocation_result apply(const relocation *r) {
     }
 }
 
-const relocator weft_riscv64_relocator = {ELF_RISCV, "64-bit RISC-V", needs_got,   is_absolute_32,
-                                          write_stub, apply,           names_partner, is_partner};
+const relocator weft_riscv64_relocator = {
+    ELF_RISCV, "64-bit RISC-V", &weft_elf_64, needs_got, is_absolute_32, write_stub, apply, names_partner, is_partner,
+};

@@ -1,7 +1,6 @@
 /* Relocations of x86-64 (System V ABI, AMD64 supplement, section 4.4). */
 #include <string.h>
 
-#include "elf.h"
 #include "relocate.h"
 
 enum {
@@ -58,4 +57,6 @@ static relocation_result apply(const relocation *r) {
     }
 }
 
-const relocator weft_x86_64_relocator = {ELF_X86_64, "x86-64", needs_got, is_absolute_32, write_stub, apply, NULL, NULL};
+const relocator weft_x86_64_relocator = {
+    ELF_X86_64, "x86-64", &weft_elf_64, needs_got, is_absolute_32, write_stub, apply, NULL, NULL,
+};

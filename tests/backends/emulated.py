@@ -1,6 +1,5 @@
 """Machine code of other architectures, executed: the C runtime and a small host program are compiled for them once,
-and user-mode QEMU runs a kernel in it, loaded and relocated as on the machine itself. For 32-bit Arm, whose objects the
-runtime does not load, each kernel is linked to the host program."""
+and user-mode QEMU runs a kernel in it, loaded and relocated as on the machine itself."""
 
 from __future__ import annotations
 
@@ -37,7 +36,6 @@ class Machine:
     compiler: str
     emulator: tuple[str, ...]
     often: bool = False  # run by default, not with --slow only
-    linked: bool = False  # by the compiler's linker, not loaded by the runtime
 
     def absent(self) -> str | None:
         """Why nothing can be run; None where it can."""
@@ -52,10 +50,20 @@ MACHINES = (
     Machine("aarch64-bf16", "graviton3", _ARM[0], (_ARM[1], "-cpu", "max")),
     Machine("aarch64-old", "raspberry-pi-4", _ARM[0], (_ARM[1], "-cpu", "cortex-a72")),
     Machine("riscv64", "riscv64", _RISCV[0], (_RISCV[1], "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0"), often=True),
-    Machine("armv7", "raspberry-pi-2", _ARM_32[0], (_ARM_32[1], "-cpu", "cortex-a7"), often=True, linked=True),
+    Machine("armv7", "raspberry-pi-2", _ARM_32[0], (_ARM_32[1], "-cpu", "cortex-a7"), often=True),
     Machine(
-        "armv7-c", f"c -mcpu=cortex-a7 -cc={_ARM_32[0]}", _ARM_32[0], (_ARM_32[1], "-cpu", "cortex-a7"), linked=True
+        "armv7-old",
+        "llvm -mtriple=armv7-unknown-linux-gnueabihf -mcpu=generic -mattr=+neon",
+        _ARM_32[0],
+        (_ARM_32[1], "-cpu", "cortex-a8"),
     ),
+    Machine(
+        "armv7-plain",
+        "llvm -mtriple=armv7-unknown-linux-gnueabihf -mcpu=generic -mattr=+vfp3d16",
+        _ARM_32[0],
+        (_ARM_32[1], "-cpu", "cortex-a9,neon=off"),
+    ),
+    Machine("armv7-c", f"c -mcpu=cortex-a7 -cc={_ARM_32[0]}", _ARM_32[0], (_ARM_32[1], "-cpu", "cortex-a7")),
     Machine("aarch64-c", f"c -mcpu=neoverse-n1 -cc={_ARM[0]}", _ARM[0], (_ARM[1], "-cpu", "max")),
     Machine("riscv64-plain", "llvm -mcpu=generic-rv64", _RISCV[0], (_RISCV[1], "-cpu", "rv64")),
 )
@@ -69,40 +77,12 @@ def _folder() -> Path:
 
 
 @cache
-def _runtime(compiler: str, *flags: str) -> tuple[str, ...]:
-    """The objects of the C runtime and of the host program."""
-    folder = _folder() / f"runtime-{compiler}"
-    folder.mkdir()
-    sources = [*sorted((ROOT / "csrc" / "src").glob("*.c")), _HOST]
-    options = ["-std=c11", "-O1", "-c", "-pthread", f"-I{ROOT / 'csrc' / 'include'}", *flags]
-    subprocess.run([compiler, *options, *map(str, sources)], check=True, cwd=folder)
-    return tuple(str(made) for made in sorted(folder.glob("*.o")))
-
-
-def _link(compiler: str, made: Path, *parts: str) -> None:
-    subprocess.run([compiler, "-static", "-pthread", "-o", str(made), *parts, "-lm"], check=True, capture_output=True)
-
-
-@cache
 def _host(compiler: str) -> Path:
     """The program that loads any kernel."""
     made = _folder() / f"host-{compiler}"
-    _link(compiler, made, *_runtime(compiler))
-    return made
-
-
-def _host_of(compiler: str, code: bytes, name: str) -> Path:
-    """A program with one kernel linked to it. Raises RuntimeError with what the linker says."""
-    folder = _folder()
-    kernel, made = folder / "kernel.o", folder / f"host-{compiler}-linked"
-    kernel.write_bytes(code)
-    chosen = folder / "chosen.c"
-    signature = "(void *const *buffers, const long long *sizes)"
-    chosen.write_text(f"int {name}{signature};\nint (*const weft_linked_kernel){signature} = {name};\n")
-    try:
-        _link(compiler, made, "-fno-builtin", str(chosen), str(kernel), *_runtime(compiler, "-DWEFT_LINKED"))
-    except subprocess.CalledProcessError as failed:
-        raise RuntimeError(f"linking {name}: {failed.stderr.decode()}") from failed
+    sources = [*sorted((ROOT / "csrc" / "src").glob("*.c")), _HOST]
+    options = ["-std=c11", "-O1", "-static", "-pthread", f"-I{ROOT / 'csrc' / 'include'}"]
+    subprocess.run([compiler, *options, *map(str, sources), "-lm", "-o", str(made)], check=True)
     return made
 
 
@@ -127,8 +107,7 @@ def call(
 
     Raises RuntimeError where the object cannot be loaded, or the process ends by a signal.
     """
-    host = _host_of(machine.compiler, code, name) if machine.linked else _host(machine.compiler)
-    code = b"" if machine.linked else code
+    host = _host(machine.compiler)
     parts = [struct.pack("<q", len(code)), code, struct.pack("<q", len(name)), name.encode()]
     parts.append(struct.pack(f"<{len(sizes) + 3}q", threads, len(sizes), *sizes, len(buffers)))
     for b in buffers:

@@ -2,8 +2,7 @@
  *
  * Standard input: the object (bytes), the kernel's name, the number of threads, the sizes, then the buffers; each of
  * unknown length after its length, all numbers int64. Standard output: the status of the kernel, then the contents of
- * the buffers. Where the runtime has no loader for the machine (WEFT_LINKED), the kernel is linked to this program and the
- * object is empty. An object that cannot be loaded, or a store beside a buffer, ends the process with a message. */
+ * the buffers. An object that cannot be loaded, or a store beside a buffer, ends the process with a message. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,18 +38,6 @@ static void check_guard(const unsigned char *at) {
         if (at[i] != PATTERN) fail("the kernel wrote outside of a buffer");
 }
 
-#if defined(WEFT_LINKED)
-
-/* The runtime has no loader for this machine. */
-extern const weft_kernel weft_linked_kernel;
-
-static weft_kernel find_kernel(const void *object, size_t bytes, const char *name) {
-    (void)object, (void)bytes, (void)name;
-    return weft_linked_kernel;
-}
-
-#else
-
 static weft_kernel find_kernel(const void *object, size_t bytes, const char *name) {
     weft_code *code;
     weft_error error;
@@ -59,8 +46,6 @@ static weft_kernel find_kernel(const void *object, size_t bytes, const char *nam
     if (!kernel) fail("the object has no such kernel");
     return kernel;
 }
-
-#endif
 
 int main(void) {
     int64_t object_bytes = number();

@@ -13,19 +13,22 @@ from remote_programs import ROWS, matmul_model, matmul_task, matrices
 
 from weft.rpc.errors import RemoteError
 from weft.rpc.local import LocalServer
+from weft.rpc.machine import _NUMBERS, RemoteMachine
 from weft.rpc.server_build import build_server, cross_compiler
 from weft.rpc.session import Session
+from weft.runtime.artifact import ABI_VERSION
+from weft.runtime.encode import VERSION as PROGRAM_VERSION
 from weft.target import Target
 
 FLAGS = ("-std=c11", "-O0", "-pthread")
 MACHINES = {
     "aarch64": ("llvm -mcpu=cortex-a72", ("qemu-aarch64-static", "-cpu", "max")),
     "riscv64": ("llvm -mcpu=generic-rv64", ("qemu-riscv64-static", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0")),
-    "arm": ("llvm -mcpu=cortex-a7", ("qemu-arm-static", "-cpu", "cortex-a7")),
+    "armv7": ("llvm -mcpu=cortex-a7", ("qemu-arm-static", "-cpu", "cortex-a7")),
 }
 
 
-@pytest.fixture(params=["aarch64", "riscv64", pytest.param("arm", marks=pytest.mark.slow)])
+@pytest.fixture(params=MACHINES)
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
     target, emulator = MACHINES[request.param]
     try:
@@ -41,15 +44,28 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
         assert "signal" not in server.log()
 
 
+OLD_BOARDS = {
+    "vfp2,vfp3,vfp3d16": ("generic", 0, False),
+    "vfp2,neon,vfp3,d32": ("generic", 128, False),
+    "vfp2,neon,vfp3,vfp4,fp16,d32,hwdiv-arm": ("cortex-a7", 128, True),
+}
+
+
+@pytest.mark.parametrize("features", OLD_BOARDS)
+def test_targets_of_32_bit_boards(features: str) -> None:
+    """With the smallest floating-point unit, with vectors, and with multiply-add besides."""
+    numbers = dict.fromkeys(_NUMBERS, "0") | {"abi": str(ABI_VERSION), "program": str(PROGRAM_VERSION)}
+    words = {"name": "b", "system": "linux", "architecture": "armv7", "formats": "elf", "features": features}
+    cpu = Target(RemoteMachine.of({**numbers, **words}).target()).cpu
+    assert (cpu.mcpu, cpu.vector_bits, cpu.fma) == OLD_BOARDS[features]
+    assert cpu.triple == "armv7-unknown-linux-gnueabihf"
+    assert ("-neon" in cpu.feature_string) == (not cpu.vector_bits), "LLVM takes NEON for granted"
+
+
 def test_code_runs_on_other_architectures(remote: Session) -> None:
     machine = remote.machine
     assert machine.architecture == machine.name
     assert machine.target().startswith(f"llvm -mtriple={machine.architecture}")
-    if machine.architecture == "arm":
-        with pytest.raises(RemoteError, match="loads no code") as error:
-            remote.kernel(matmul_task("llvm -mcpu=cortex-a7"))
-        assert error.value.code == "N016"
-        return
     target = remote.target()
     assert Target(target).cpu.vector_bits == 128
     a, b, expected = matrices()

@@ -138,6 +138,9 @@ def test_other_machine(kernels):
     with pytest.raises(ValueError, match="not for this machine"):
         _native.Code(bytes(damaged))
     struct.pack_into("<H", damaged, 18, 40)
+    with pytest.raises(ValueError, match="for 32-bit Arm is an ELF64 file, not ELF32"):
+        _native.Code(bytes(damaged))
+    struct.pack_into("<H", damaged, 18, 20)
     with pytest.raises(ValueError, match="not supported"):
         _native.Code(bytes(damaged))
 

@@ -87,7 +87,8 @@ def test_every_part_of_an_object_is_too_short() -> None:
 
 @pytest.mark.parametrize("at", range(7))
 def test_each_byte_of_the_identification(at: int) -> None:
-    refused(patched(plain(), at, "<B", plain()[at] ^ 3), "not a little-endian ELF64 file")
+    why = "x86-64 is an ELF32 file, not ELF64" if at == 4 else "not a little-endian ELF file"
+    refused(patched(plain(), at, "<B", plain()[at] ^ 3), why)
 
 
 @pytest.mark.parametrize(

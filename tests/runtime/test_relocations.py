@@ -1,5 +1,5 @@
-"""Every relocation of the three machines, on objects made by hand: the value that the processor reads from the changed
-field, all other bits as before, the ends of its range, and the end of its section.
+"""Every relocation of the three 64-bit machines, on objects made by hand: the value that the processor reads from the
+changed field, all other bits as before, the ends of its range, and the end of its section.
 
 The fields are written down here from the manuals of the instruction sets, bit by bit, and read back; the loader has
 them the other way round.

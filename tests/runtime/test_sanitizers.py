@@ -95,6 +95,9 @@ MACHINES = (  # triple, features, relocations, code model
     ("aarch64-unknown-linux-gnu", "", "pic", "small"),
     ("aarch64-unknown-linux-gnu", "", "pic", "large"),
     ("riscv64-unknown-linux-gnu", "+m,+f,+d", "pic", "medium"),
+    ("armv7-unknown-linux-gnueabihf", "+neon", "pic", "small"),
+    ("armv7-unknown-linux-gnueabihf", "+neon", "static", "small"),
+    ("thumbv7-unknown-linux-gnueabihf", "+neon", "static", "small"),
 )
 
 

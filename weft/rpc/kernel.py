@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MAX_REPEAT: Final = 100_000
 COMPILE_FOR_IT: Final = "compile for the target that session.target() gives"
-_LOADED: Final = "it does on x86-64, AArch64 and 64-bit RISC-V"
+_LOADED: Final = "it does on x86-64, AArch64, 64-bit RISC-V and ARMv7 with hard floating point"
 
 
 class RemoteKernel:

@@ -19,6 +19,8 @@ _VECTORS: Final = (
     ("v", 128, 32),
 )
 _VECTORS_ARM_32: Final = (("neon", 128, 16),)
+_GRANTED_ARM_32: Final = frozenset({"neon", "d32"})
+"""What LLVM takes for granted on ARMv7-A, and processors with the smallest floating-point unit lack."""
 _MULTIPLY_ADD: Final = frozenset({"fma", "avx512f", "neon", "v"})
 _MULTIPLY_ADD_ARM_32: Final = frozenset({"vfp4"})
 _GUARDED_GATHERS: Final = frozenset(
@@ -94,4 +96,6 @@ class Cpu:
     def feature_string(self) -> str:
         """Features in LLVM's notation, sorted, with those of the named CPU that are absent: ``+avx2,+fma,-avx512f``."""
         absent = CPU_FEATURES.get(self.mcpu, frozenset()) - self.features
+        if is_arm_32(self.triple) and "neon" not in self.features:
+            absent |= _GRANTED_ARM_32 - self.features
         return ",".join([*(f"+{f}" for f in sorted(self.features)), *(f"-{f}" for f in sorted(absent))])

@@ -19,6 +19,11 @@ _SIZE = re.compile(r"^(\d+)([KMG]?)$")
 _UNIT = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _DEFAULT_CACHES = (32 << 10, 512 << 10, 8 << 20)
 _SYSTEMS: Final = {"linux": "unknown-linux-gnu", "darwin": "apple-macos", "win32": "pc-windows-msvc"}
+_SPELLED: Final = {
+    **{"AMD64": "x86_64", "x64": "x86_64", "arm64": "aarch64"},
+    **{"armv7l": "armv7", "armv8l": "armv7"},
+}
+"""What systems call processors, and how targets do. ``armv8l`` is a 64-bit processor that runs 32-bit programs."""
 _GENERIC: Final = {"x86_64": "x86-64", "riscv64": "generic-rv64"}
 
 
@@ -34,9 +39,11 @@ def detect_cpu() -> Cpu:
 def host_triple(machine: str = "", system: str = "") -> str:
     """The target triple of a processor and an operating system, those at hand by default."""
     machine, system = machine or platform.machine(), system or sys.platform
-    machine = {"AMD64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+    machine = _SPELLED.get(machine, machine)
     if (machine, system) == ("aarch64", "darwin"):
         return "arm64-apple-macos"
+    if (machine, system) == ("armv7", "linux"):
+        return "armv7-unknown-linux-gnueabihf"
     return f"{machine}-{_SYSTEMS.get(system, 'unknown-unknown')}"
 
 
@@ -55,7 +62,7 @@ def nearest_cpu(features: frozenset[str], triple: str, maker: str) -> str:
     Levels of the x86-64 architecture have no maker.
     """
     arch = triple.split("-")[0]
-    wanted = {"x86_64": "sse2", "aarch64": "neon", "arm64": "neon", "riscv64": "m"}.get(arch, "")
+    wanted = {"x86_64": "sse2", "aarch64": "neon", "arm64": "neon", "armv7": "vfp4", "riscv64": "m"}.get(arch, "")
     fitting = [
         name
         for name, has in CPU_FEATURES.items()

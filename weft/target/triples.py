@@ -6,10 +6,12 @@ from typing import Final
 
 from weft.support.errors import TargetError
 
-_LOADED: Final = ("x86_64", "aarch64", "arm64", "riscv64")
+_LOADED: Final = ("x86_64", "aarch64", "arm64", "riscv64", "armv7", "armv7a", "thumbv7", "thumbv7a")
 """Architectures whose objects the C runtime relocates."""
 _BITS_32: Final = ("arm", "thumb", "i386", "i486", "i586", "i686", "riscv32", "mips-", "mipsel", "powerpc-")
 _ARM_32: Final = ("arm", "thumb")
+_HARD_FLOAT: Final = ("gnueabihf", "musleabihf")
+"""Ends of triples of 32-bit Arm whose calling convention the runtime has."""
 _NOT_ELF: Final = ("apple", "darwin", "macos", "ios", "windows", "win32", "cygwin", "mingw", "uefi", "wasi")
 _ELF_MACHINES: Final = {
     62: ("x86_64", "amd64"),
@@ -25,7 +27,8 @@ _ELF_MACHINES: Final = {
 """Numbers of machines in ELF files, each with how triples of this machine begin (the registry of e_machine values). The
 first that fits counts: arm64 stands before arm."""
 _HINT: Final = (
-    "objects run on x86-64, AArch64 and 64-bit RISC-V, as ELF files (-mtriple=aarch64-unknown-linux-gnu, for example); "
+    "objects run on x86-64, AArch64, 64-bit RISC-V and ARMv7, as ELF files (-mtriple=aarch64-unknown-linux-gnu, for "
+    "example); "
     "'weft inspect --stage assembly' shows the code for other targets"
 )
 
@@ -62,6 +65,12 @@ def require_loadable(triple: str) -> None:
         raise TargetError(f"the runtime cannot load code for '{architecture}'", code="G026", hint=_HINT)
     if any(word in system for word in _NOT_ELF):
         raise TargetError(f"the runtime cannot load object files of '{system}'", code="G026", hint=_HINT)
+    if is_arm_32(triple) and not system.endswith(_HARD_FLOAT):
+        raise TargetError(
+            f"the runtime cannot load code for '{triple}', which passes floating-point numbers in core registers",
+            code="G026",
+            hint="-mtriple=armv7-unknown-linux-gnueabihf passes them in registers of their own",
+        )
 
 
 def other_machine(image: bytes, triple: str) -> str | None:
