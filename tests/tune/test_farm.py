@@ -1,7 +1,4 @@
-"""Searches on several boards at a tracker, some of which fail: emulated AArch64 and RISC-V, and this machine.
-
-The runtime loads no code on 32-bit Arm (N016), so the third kind of board is this machine.
-"""
+"""Searches on several boards at a tracker, some of which fail: emulated AArch64, ARMv7 and RISC-V, and this machine."""
 
 from __future__ import annotations
 
@@ -55,6 +52,7 @@ from weft.tune.scheduler import Budget
 
 KINDS = {
     "aarch64": ("llvm -mcpu=cortex-a72", ("qemu-aarch64-static", "-cpu", "max")),
+    "armv7": ("llvm -mcpu=cortex-a7", ("qemu-arm-static", "-cpu", "cortex-a7")),
     "riscv64": ("llvm -mcpu=generic-rv64", ("qemu-riscv64-static", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0")),
 }
 SIDE = 12
@@ -156,12 +154,12 @@ def runner_at(tracker: RunningTracker, key: str, boards: int, patience: float = 
 # ---- boards of three kinds -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["aarch64", "riscv64", "native"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_search_survives_a_board_that_loses_jobs(
-    kind: str, tracker: RunningTracker, board: Board, folder: Path, program: Path, tmp_path: Path
+    kind: str, tracker: RunningTracker, board: Board, folder: Path, tmp_path: Path
 ) -> None:
     """Two boards of a kind, of which one breaks a part of its connections."""
-    command = [str(program)] if kind == "native" else emulated_program(folder, kind, *KINDS[kind])
+    command = emulated_program(folder, kind, *KINDS[kind])
     board(command, kind, "good")
     task = task_of(tracker, kind)
     network = BadNetwork()
@@ -237,6 +235,29 @@ def test_a_board_that_lies_gives_no_times(
         eventually(lambda: next(b for b in tracker.status.boards if b.name == "liar").lost)
     assert [r.outcome for r in found] == [Outcome.OK] * 6
     assert {r.message for r in (baseline, *found)} == {"on honest"}
+
+
+def test_a_board_that_computes_wrongly_measures_nothing(
+    tracker: RunningTracker, board: Board, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Always alike: its results for all schedules agree, and are not those of this machine."""
+    for name in ("wrong", "right"):
+        board([str(program)], "this", name)
+    task = task_of(tracker, "this")
+    honest = RemoteKernel.run
+
+    def computed(self: RemoteKernel, *buffers: Any, **given: Any) -> None:
+        honest(self, *buffers, **given)
+        if self._machine.name == "wrong":
+            honest(self, buffers[-1], buffers[1], buffers[-1], **given)
+
+    monkeypatch.setattr(RemoteKernel, "run", computed)
+    with runner_at(tracker, "this", 2) as runner:
+        baseline = runner.open(Workload(task))
+        found = list(runner.measure(traces_of(task, 6), baseline))
+        eventually(lambda: next(b for b in tracker.status.boards if b.name == "wrong").lost)
+    assert {r.message for r in (baseline, *found)} == {"on right"}
+    assert next(b for b in tracker.status.boards if b.name == "right").lost == 0
 
 
 def test_the_queue_explains_itself(tracker: RunningTracker, board: Board, program: Path) -> None:

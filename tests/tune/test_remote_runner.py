@@ -31,6 +31,7 @@ from weft.tune.measure.boards import AddressedBoards
 from weft.tune.measure.building import Builders, Built
 from weft.tune.measure.farm import Farm, Opened, TrialJob, _rescaled
 from weft.tune.measure.local import LocalRunner, RunnerGone, RunsModels, Workload
+from weft.tune.measure.reference import Reference
 from weft.tune.measure.remote import RemoteRunner, runner_for
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.scheduler import Budget, TaskScheduler, TaskState
@@ -145,7 +146,8 @@ def test_times_are_relative_to_the_best_of_those_before(task: KernelTask) -> Non
 
 
 def test_seconds_are_those_of_the_first_board(task: KernelTask) -> None:
-    opened = Opened(Workload(task), MachineCode.__new__(MachineCode), 2e-6)
+    nothing = MachineCode.__new__(MachineCode)
+    opened = Opened(Workload(task), nothing, Reference(Workload(task), nothing, lambda t: None), 2e-6)
     bench = SimpleNamespace(baseline=timed(None, 8e-6))
     found = _rescaled(timed(None, 4e-6, 0.5), opened, bench)  # type: ignore[arg-type]
     assert found.seconds == pytest.approx(1e-6) and found.samples == pytest.approx((1e-6, 1e-6))

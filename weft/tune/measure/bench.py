@@ -23,7 +23,7 @@ from weft.schedule.dispatch import RecordedSchedule
 from weft.support.differences import difference
 from weft.support.errors import ProgramError, ScheduleError, UserError, WeftError
 from weft.support.memory import ALIGN, aligned_bytes
-from weft.tir.nodes import Buffer
+from weft.tir.nodes import Buffer, Program
 from weft.tune.measure.inputs import inputs_of, shape_of
 from weft.tune.measure.timing import Compared, Limits, Run, compared
 from weft.tune.record import Outcome, TrialRecord
@@ -63,9 +63,11 @@ class Guarded:
 
 @dataclass(frozen=True)
 class BenchCase:
-    """One assignment of the open sizes: inputs, memory for results, and what the results should be."""
+    """One assignment of the open sizes: inputs, memory for results, and what the results should be. ``positive``: see
+    :func:`~weft.tune.measure.inputs.inputs_of`."""
 
     sizes: tuple[int, ...]
+    positive: bool
     inputs: list[NDArray[Any]]
     results: list[Guarded]
     shapes: list[tuple[int, ...]]
@@ -124,30 +126,7 @@ class Bench:
                     code="U040",
                     hint=f"its open sizes are: {', '.join(names) or 'none'}",
                 )
-        self.cases = [self._case(default, s) for s in given]
-
-    def _case(self, default: Loaded, sizes: tuple[int, ...]) -> BenchCase:
-        """A case with the results of the default schedule; positive inputs where others give no numbers."""
-        program = self.task.program
-        values = dict(zip(program.sizes, sizes, strict=True))
-        outputs = program.params[len(program.params) - program.outputs :]
-        shapes = [shape_of(b, values) for b in outputs]
-        for positive in (False, True):
-            inputs = [_aligned(a) for a in inputs_of(program, values, positive=positive)]
-            results = [_result(s, b) for s, b in zip(shapes, outputs, strict=True)]
-            case = BenchCase(sizes, inputs, results, shapes, [])
-            default.bound(case)(1)
-            found = self._results(case)
-            if positive or all(np.isfinite(a.astype(np.float64)).all() for a in found if a.dtype.kind not in "biu"):
-                break
-        case.wanted.extend(a.copy() for a in found)
-        return case
-
-    def _results(self, case: BenchCase) -> list[NDArray[Any]]:
-        outputs = self.task.program.params[-len(case.results) :]
-        return [
-            r.bytes.view(b.dtype.numpy).reshape(s) for r, b, s in zip(case.results, outputs, case.shapes, strict=True)
-        ]
+        self.cases = [made_case(task.program, s, default) for s in given]
 
     def _built(self, trace: RecordedSchedule | None) -> Loaded:
         key = "" if trace is None else trace.to_json()
@@ -198,7 +177,7 @@ class Bench:
                 return "it writes outside of its results"
             if workspace is not None and not workspace.intact:
                 return "it writes outside of its workspace"
-            wrong = differing(self._results(case), case.wanted)
+            wrong = differing(results_of(self.task.program, case), case.wanted)
             if wrong:
                 return wrong
         return ""
@@ -217,6 +196,34 @@ class Bench:
             return self._built(best)
         except (WeftError, ValueError, MemoryError):
             return None
+
+
+def made_case(program: Program, sizes: tuple[int, ...], default: Loaded) -> BenchCase:
+    """A case with the results of the default schedule; positive inputs where others give no numbers."""
+    values = dict(zip(program.sizes, sizes, strict=True))
+    outputs = program.params[len(program.params) - program.outputs :]
+    shapes = [shape_of(b, values) for b in outputs]
+    for positive in (False, True):
+        inputs = [_aligned(a) for a in inputs_of(program, values, positive=positive)]
+        results = [_result(s, b) for s, b in zip(shapes, outputs, strict=True)]
+        case = BenchCase(sizes, positive, inputs, results, shapes, [])
+        default.bound(case)(1)
+        found = results_of(program, case)
+        if are_numbers(found):
+            break
+    case.wanted.extend(a.copy() for a in found)
+    return case
+
+
+def results_of(program: Program, case: BenchCase) -> list[NDArray[Any]]:
+    """What a kernel has written in a case, in place."""
+    outputs = program.params[-len(case.results) :]
+    return [r.bytes.view(b.dtype.numpy).reshape(s) for r, b, s in zip(case.results, outputs, case.shapes, strict=True)]
+
+
+def are_numbers(found: Sequence[NDArray[Any]]) -> bool:
+    """Whether no float is infinite or NaN."""
+    return all(np.isfinite(a.astype(np.float64)).all() for a in found if a.dtype.kind not in "biu")
 
 
 def differing(found: Sequence[NDArray[Any]], wanted: Sequence[NDArray[Any]]) -> str:

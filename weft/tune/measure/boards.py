@@ -37,7 +37,9 @@ class HeldBoard(Protocol):
 
 
 class BoardSource(Protocol):
-    """Gives boards to several threads."""
+    """Gives boards to several threads. ``is_single``: it is always the same one."""
+
+    is_single: bool
 
     def take(self, seconds: float) -> HeldBoard:
         """A board, after a wait of about ``seconds`` at most. Raises UserError if there is none: see
@@ -51,6 +53,8 @@ def may_come(error: UserError) -> bool:
 
 class AddressedBoards:
     """The board at one address, for one thread. Raises UserError N018 for the address, N003 for the key."""
+
+    is_single = True
 
     def __init__(
         self,
@@ -88,6 +92,8 @@ class _AddressedBoard:
 class LentBoards:
     """Boards with one key, from a tracker. ``name`` says who asks. Raises UserError N031 for the address, N003 for the
     secret."""
+
+    is_single = False
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,8 @@ from weft.tune.record import Outcome
 
 MAX_KEPT: Final = 64
 """Schedules whose code is kept, in case they become the best."""
+
+_LOOK_SECONDS: Final = 0.5
 
 
 class ScheduleCodes:
@@ -41,8 +44,12 @@ class ScheduleCodes:
             ended.set()
 
         self.build(task, trace, tell)
-        if not ended.wait(2 * (self._seconds + START_SECONDS)):
-            return Outcome.TIMEOUT, "it is not built in time"
+        until = time.monotonic() + 2 * (self._seconds + START_SECONDS)
+        while not ended.wait(_LOOK_SECONDS):
+            if time.monotonic() > until:
+                return Outcome.TIMEOUT, "it is not built in time"
+            if self._builders is None:  # another thread has closed them, and nobody tells
+                return Outcome.FAILED, "building was ended"
         return found[0]
 
     def build(self, task: KernelTask, trace: RecordedSchedule | None, tell: Callable[[Built], None]) -> None:

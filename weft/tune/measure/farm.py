@@ -21,7 +21,8 @@ from weft.schedule.dispatch import RecordedSchedule
 from weft.support.errors import UserError
 from weft.tune.measure.boards import BoardSource, HeldBoard, may_come
 from weft.tune.measure.local import MOST_STARTS, Workload
-from weft.tune.measure.remote_bench import Failed, RemoteBench, blame_of
+from weft.tune.measure.reference import Reference
+from weft.tune.measure.remote_bench import Failed, RemoteBench, WrongBoard, blame_of
 from weft.tune.measure.timing import Limits
 from weft.tune.record import Outcome, TrialRecord
 
@@ -38,6 +39,7 @@ class Opened:
 
     workload: Workload
     default: MachineCode
+    reference: Reference
     seconds: float | None = None
 
 
@@ -71,6 +73,8 @@ class FarmState:
     """An error that another attempt would meet again."""
     refused: list[str] = field(default_factory=list)
     """Why boards could not run the default schedule of this kernel."""
+    wrong: set[str] = field(default_factory=set)
+    """Boards that computed it wrongly."""
 
 
 class Farm:
@@ -88,6 +92,7 @@ class Farm:
             self.state.opened = opened
             self.state.jobs.clear()
             self.state.refused.clear()
+            self.state.wrong.clear()
 
     def add(self, job: TrialJob) -> None:
         """Have a candidate measured."""
@@ -123,6 +128,8 @@ class BoardThread(threading.Thread):
         self._bench: RemoteBench | None = None
         self._opened: Opened | None = None
         """The kernel of the bench."""
+        self._compared: set[Workload] = set()
+        """Kernels that the board is known to compute rightly."""
         self._backoff = Backoff()
 
     def run(self) -> None:
@@ -196,7 +203,9 @@ class BoardThread(threading.Thread):
                 self._session = self._board.connect(self._limits.run)
             if self._state.closed:
                 return None
-            self._bench = RemoteBench(self._session, opened.workload, opened.default, self._limits)
+            known = None if opened.workload in self._compared else opened.reference.results()
+            self._bench = RemoteBench(self._session, opened.workload, opened.default, self._limits, known)
+            self._compared.add(opened.workload)
             self._opened = opened
             with self._state.changed:
                 self._state.ready += 1
@@ -220,11 +229,20 @@ class BoardThread(threading.Thread):
         with self._state.changed:
             if at_work and not blame and (not is_link or error.code in ("N014", "N015")):
                 self._state.refused.append(error.message)
+            elif isinstance(error, WrongBoard):
+                self._note_wrong(error)
             elif not at_work and not may_come(error):
                 self._state.never = error
             self._state.changed.notify_all()
         self._note(error.message)
         self._lose(blame)
+
+    def _note_wrong(self, error: WrongBoard) -> None:
+        """Of several boards each counts once: the others may be right. If they all are wrong, the code is."""
+        name = self._board.name if self._board is not None else ""
+        if self._boards.is_single or name not in self._state.wrong:
+            self._state.refused.append(error.message)
+        self._state.wrong.add(name)
 
     def _note(self, reason: str) -> None:
         with self._state.changed:
@@ -237,6 +255,7 @@ class BoardThread(threading.Thread):
     def _lose(self, blame: str) -> None:
         """Give the board back."""
         board, self._board = self._board, None
+        self._compared.clear()
         self._end_session()
         if board is not None:
             board.give_back(blame)

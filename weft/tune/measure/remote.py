@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Self
 
+from weft.kernels.machine_code import MachineCode
+from weft.kernels.task import KernelTask
 from weft.rpc.executable import RemoteExecutable
 from weft.rpc.machine import RemoteMachine
 from weft.runtime import Artifact
@@ -26,6 +28,7 @@ from weft.tune.measure.codes import ScheduleCodes
 from weft.tune.measure.farm import Farm, Opened, TrialJob, is_unmeasurable, lost
 from weft.tune.measure.local import RunnerGone, Workload
 from weft.tune.measure.model_board import ModelBoard
+from weft.tune.measure.reference import Reference
 from weft.tune.measure.timing import Limits
 from weft.tune.record import Outcome, TrialRecord
 
@@ -138,8 +141,15 @@ class RemoteRunner:
         made = self._codes.code(workload.task, None)
         if isinstance(made, tuple):
             raise UserError(f"kernel '{workload.task.program.name}' cannot be measured: {made[1]}", code="U040")
-        self._opened = Opened(workload, made, self._seconds.get(workload))
+        if self._opened is not None:
+            self._opened.reference.forget()
+        reference = Reference(workload, made, self._built_here)
+        self._opened = Opened(workload, made, reference, self._seconds.get(workload))
         self._running().open(self._opened)
+
+    def _built_here(self, task: KernelTask) -> MachineCode | None:
+        made = self._codes.code(task, None)
+        return made if isinstance(made, MachineCode) else None
 
     def _running(self) -> Farm:
         if self._models is not None:

@@ -1,6 +1,7 @@
 """The bench on which the schedules of one kernel are checked and timed in a session with a board.
 
-The reference are the results of the default schedule on the same board. Times are those that the board states, so they
+The reference are the results of the default schedule on the same board, which are compared with those of this machine
+when a kernel is opened there first. Times are those that the board states, so they
 are believed only if they are possible; a board that states others is at fault, and nothing is known of the schedule.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,9 +27,10 @@ from weft.support.errors import UserError
 from weft.support.memory import ALIGN
 from weft.tune.draft.estimate import DraftMachine
 from weft.tune.draft.nests import nests_of
-from weft.tune.measure.bench import MAX_KEPT, NO_NUMBER, PATTERN, differing, timed_record
+from weft.tune.measure.bench import MAX_KEPT, NO_NUMBER, PATTERN, are_numbers, differing, timed_record
 from weft.tune.measure.inputs import inputs_of, shape_of
 from weft.tune.measure.local import Workload
+from weft.tune.measure.reference import CaseResults, disagreement
 from weft.tune.measure.timing import Limits, Run
 from weft.tune.record import Outcome, TrialRecord
 
@@ -86,14 +88,25 @@ class _Case:
     wanted: list[NDArray[Any]]
 
 
+class WrongBoard(BoardFault):
+    """A board computes something else than this machine."""
+
+
 class RemoteBench:
     """A workload in a session; ``default`` is the code of its default schedule. Raises RemoteError where that cannot be
-    loaded or run.
+    loaded or run, and WrongBoard where its results are not those of ``reference`` (None: they are not compared).
 
     ``baseline`` is the record of the default schedule, measured alone.
     """
 
-    def __init__(self, session: Session, workload: Workload, default: MachineCode, limits: Limits) -> None:
+    def __init__(
+        self,
+        session: Session,
+        workload: Workload,
+        default: MachineCode,
+        limits: Limits,
+        reference: Sequence[CaseResults] | None = None,
+    ) -> None:
         self._session, self._limits = session, limits
         self._program, self._threads = workload.task.program, workload.threads
         self._kept: dict[str, RemoteKernel] = {}
@@ -103,8 +116,9 @@ class RemoteBench:
         least = least_seconds(workload)
         kernel = self._loaded(None, default)
         self._cases: list[_Case] = []
-        for s in sizes:
-            self._cases.append(self._case(kernel, s, least))
+        of_cases: Sequence[CaseResults | None] = reference or [None] * len(sizes)
+        for s, known in zip(sizes, of_cases, strict=True):
+            self._cases.append(self._case(kernel, s, least, known))
         self.baseline = self._checked(timed_record(None, self._runs(kernel), None, None, limits, self._threads))
         self.best_seconds: dict[str, float] = {"": self.baseline.seconds or 0.0}
         """About the seconds of schedules on this board, by their text; empty: the default one."""
@@ -146,8 +160,9 @@ class RemoteBench:
         self._kept[key] = found = self._kept.pop(key)  # the most recent one is last
         return found
 
-    def _case(self, default: RemoteKernel, sizes: tuple[int, ...], least: float) -> _Case:
-        """A case with the results of the default schedule; positive inputs where others give no numbers."""
+    def _case(self, default: RemoteKernel, sizes: tuple[int, ...], least: float, known: CaseResults | None) -> _Case:
+        """A case with the results of the default schedule; positive inputs where others give no numbers, or where they
+        are ``known`` to give none."""
         program = self._program
         values = dict(zip(program.sizes, sizes, strict=True))
         outputs = program.params[len(program.params) - program.outputs :]
@@ -160,15 +175,21 @@ class RemoteBench:
             unwritten[-1].fill(PATTERN)
             unwritten[-1].write(bytes([NO_NUMBER if buffer.dtype.is_float else PATTERN]) * nbytes)
         found: list[NDArray[Any]] = []
-        for positive in (False, True):
+        for positive in (False, True) if known is None else (known.positive,):
             inputs = [self._uploaded(a) for a in inputs_of(program, values, positive=positive)]
             case = _Case(sizes, inputs, results, unwritten, shapes, least, [])
             self._run_checked(default, case)
             found, intact = self._results(case)
             if not intact:
                 raise UserError("its default schedule writes outside of its results", code="U040")
-            if positive or all(np.isfinite(a.astype(np.float64)).all() for a in found if a.dtype.kind not in "biu"):
+            if are_numbers(found):
                 break
+        wrong = disagreement(found, known.wanted) if known is not None else ""
+        if wrong:
+            raise WrongBoard(
+                f"'{self._session.machine.name}' computes the default schedule of '{program.name}' wrongly: {wrong}",
+                hint="either the board is at fault, or its target is not what it is",
+            )
         case.wanted.extend(found)
         return case
 
