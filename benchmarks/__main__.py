@@ -21,6 +21,7 @@ BENCHMARKS = (
     "attention",
     "movement",
     "schedules",
+    "instructions",
     "compile",
     "dynamic",
     "models",
