@@ -113,6 +113,7 @@ def sections(peers: tuple[str, ...] = PEERS, every: int = 1) -> dict[str, Sectio
         "overhead": Section(partial(of_module, "overhead", "overhead"), 2),
         "compile": Section(partial(of_module, "compile", "compile"), 8),
         "schedules": Section(partial(of_module, "schedules", "schedules"), 5),
+        "instructions": Section(partial(of_module, "instructions", "instructions"), 2),
         "products": Section(partial(of_module, "products", "products"), 2),
         "attention": Section(partial(of_module, "attention", "attention"), 2),
         "dynamic": Section(partial(of_module, "dynamic", "dynamic"), 12),

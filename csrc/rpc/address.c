@@ -16,48 +16,40 @@
 #include "tls.h"
 #include "weft_runtime.h"
 
-/* The bytes of an address in `to`; 0: it is no address of numbers. */
-static socklen_t read_address(const char *text, int port, rpc_address *to) {
-    memset(to, 0, sizeof *to);
-    if (inet_pton(AF_INET, text, &to->v4.sin_addr) == 1) {
-        to->v4.sin_family = AF_INET;
-        to->v4.sin_port = htons((uint16_t)port);
-        return sizeof to->v4;
-    }
-    if (inet_pton(AF_INET6, text, &to->v6.sin6_addr) == 1) {
-        to->v6.sin6_family = AF_INET6;
-        to->v6.sin6_port = htons((uint16_t)port);
-        return sizeof to->v6;
-    }
-    return 0;
-}
-
-bool rpc_split_address(const char *text, rpc_address *to, socklen_t *bytes) {
-    char host[INET6_ADDRSTRLEN + 2];
+bool rpc_split_address(const char *text, char host[RPC_HOST], int *port) {
     const char *colon = strrchr(text, ':');
     const size_t count = colon ? (size_t)(colon - text) : 0;
+    rpc_address address;
     char *end;
-    if (!count || count >= sizeof host || colon[1] < '0' || colon[1] > '9') return false;
-    const long port = strtol(colon + 1, &end, 10);
+    if (!count || count >= RPC_HOST || colon[1] < '0' || colon[1] > '9') return false;
+    const long number = strtol(colon + 1, &end, 10);
     const bool brackets = text[0] == '[' && text[count - 1] == ']' && count > 2;
     memcpy(host, text + brackets, count - 2 * brackets);
     host[count - 2 * brackets] = 0;
-    if (*end || port < 1 || port > 65535 || (!brackets && strchr(host, ':'))) return false;
-    *bytes = read_address(strcmp(host, "localhost") ? host : "127.0.0.1", (int)port, to);
-    return *bytes != 0;
+    if (*end || number < 1 || number > 65535 || (!brackets && strchr(host, ':'))) return false;
+    *port = (int)number;
+    return rpc_read_address(host, *port, &address) || (!brackets && rpc_is_name(host));
 }
 
-int rpc_connect_socket(const char *text, int seconds) {
+int rpc_connect_socket(const char *text, int seconds, const char **why) {
+    const int64_t deadline = weft_nanoseconds() + seconds * RPC_SECOND;
+    char host[RPC_HOST];
     rpc_address a;
     socklen_t bytes, room = sizeof(int);
-    int error = 0, on = 1;
-    if (!rpc_split_address(text, &a, &bytes)) return -1;
+    int port, error = 0, on = 1;
+    *why = "that is no address";
+    if (!rpc_split_address(text, host, &port)) return -1;
+    bytes = rpc_read_address(host, port, &a);
+    if (!bytes) bytes = rpc_resolve(host, port, &a, deadline);
+    *why = "neither /etc/hosts nor a name server of /etc/resolv.conf knows the name";
+    if (!bytes) return -1;
+    *why = "nobody answers there";
     const int fd = socket(a.any.sa_family, SOCK_STREAM, 0);
     if (fd < 0) return -1;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     bool connected = !fcntl(fd, F_SETFD, FD_CLOEXEC) && !fcntl(fd, F_SETFL, O_NONBLOCK);
     if (connected && connect(fd, &a.any, bytes))
-        connected = errno == EINPROGRESS && rpc_ready(fd, POLLOUT, weft_nanoseconds() + seconds * RPC_SECOND) &&
+        connected = errno == EINPROGRESS && rpc_ready(fd, POLLOUT, deadline) &&
                     !getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &room) && !error;
     if (connected) return fd;
     close(fd);
@@ -66,7 +58,7 @@ int rpc_connect_socket(const char *text, int seconds) {
 
 bool rpc_is_loopback(const char *address) {
     rpc_address a;
-    if (!read_address(address, 0, &a)) return false;
+    if (!rpc_read_address(address, 0, &a)) return false;
     if (a.any.sa_family == AF_INET) return ntohl(a.v4.sin_addr.s_addr) >> 24 == 127;
     return IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr);
 }
@@ -74,7 +66,7 @@ bool rpc_is_loopback(const char *address) {
 int rpc_open_socket(const rpc_options *o, int *port) {
     rpc_address a;
     const int on = 1;
-    socklen_t bytes = read_address(o->address, o->port, &a);
+    socklen_t bytes = rpc_read_address(o->address, o->port, &a);
     const int fd = bytes ? socket(a.any.sa_family, SOCK_STREAM, 0) : -1;
     if (!bytes) return rpc_log("'%s' is no address: write numbers, such as 127.0.0.1 or ::1", o->address), -1;
     if (fd >= 0) (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);

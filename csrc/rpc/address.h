@@ -2,21 +2,14 @@
 #ifndef WEFT_RPC_ADDRESS_H
 #define WEFT_RPC_ADDRESS_H
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
+#include "resolve.h"
 #include "session.h"
 
-typedef union rpc_address {
-    struct sockaddr any;
-    struct sockaddr_in v4;
-    struct sockaddr_in6 v6;
-} rpc_address;
-
-/* Address and port of `ADDRESS:PORT` or `[ADDRESS]:PORT`; false: it is none, or not in numbers. */
-bool rpc_split_address(const char *text, rpc_address *to, socklen_t *bytes);
-/* A socket that is connected to `ADDRESS:PORT` and does not block; -1: nobody answers in so many seconds. */
-int rpc_connect_socket(const char *text, int seconds);
+/* Host and port of `NAME:PORT`, `ADDRESS:PORT` or `[ADDRESS]:PORT`; false: it is none of these. */
+bool rpc_split_address(const char *text, char host[RPC_HOST], int *port);
+/* A socket that is connected to such an address and does not block, in so many seconds; -1: `why` says why there is
+ * none. */
+int rpc_connect_socket(const char *text, int seconds, const char **why);
 
 /* Whether only this machine reaches an address. */
 bool rpc_is_loopback(const char *address);

@@ -28,7 +28,7 @@ static const char HELP[] =
     "                         authenticated but not encrypted; prefer an SSH tunnel\n"
     "  --tls-cert FILE, --tls-key FILE\n"
     "                         encrypt: a certificate and its private key (PEM), if this server is built with TLS\n"
-    "  --tracker ADDRESS:PORT register there, and let in who has a ticket of a lease only (the address in numbers)\n"
+    "  --tracker HOST:PORT    register there, and let in who has a ticket of a lease only\n"
     "  --board-key NAME       what clients ask the tracker for, such as pi4 (default: the name)\n"
     "  --public-address NAME, --public-port N\n"
     "                         where clients and the tracker reach this server (default: where it connects from, --port)\n"
@@ -205,13 +205,13 @@ static int read_key(const given *g, rpc_key *key) {
 }
 
 static int check_tracker(const rpc_options *o) {
-    rpc_address address;
-    socklen_t bytes;
+    char host[RPC_HOST];
+    int port;
     const bool given = o->board_key[0] || o->description[0] || o->public_address[0] || o->public_port;
     if (!o->tracker && given)
         return rpc_log("--board-key, --description, --public-address and --public-port need --tracker"), 2;
-    if (!o->tracker || rpc_split_address(o->tracker, &address, &bytes)) return -1;
-    rpc_log("'%.100s' is no address of a tracker: write numbers, such as 192.168.1.5:9180", o->tracker);
+    if (!o->tracker || rpc_split_address(o->tracker, host, &port)) return -1;
+    rpc_log("'%.100s' is no address of a tracker: write it as tracker.example:9180 or 192.168.1.5:9180", o->tracker);
     return 2;
 }
 

@@ -170,9 +170,10 @@ static bool report(registration *r) {
 static bool stay(registration *r) {
     const rpc_options *o = r->options;
     bool registered = false;
-    const int fd = rpc_connect_socket(o->tracker, ANSWER_SECONDS);
+    const char *why;
+    const int fd = rpc_connect_socket(o->tracker, ANSWER_SECONDS, &why);
     rpc_link_begin(&r->link, fd, RPC_HANDSHAKE_BYTES);
-    if (fd < 0) return fail(r, "nobody answers there");
+    if (fd < 0) return fail(r, why);
     if (rpc_connect(&r->link, &o->key, RPC_DEFAULT_LIMIT) && register_once(r)) {
         registered = true;
         rpc_log("registered at the tracker %s", o->tracker);

@@ -220,7 +220,9 @@ def test_a_tracker_with_another_key(program: Path) -> None:
     "words",
     [
         ("--tracker", "nowhere"),
-        ("--tracker", "board.local:9180"),
+        ("--tracker", "board local:9180"),
+        ("--tracker", "10.0.0:9180"),
+        ("--tracker", "[board.local]:9180"),
         ("--tracker", "127.0.0.1:0"),
         ("--tracker", "::1:9180"),
         ("--tracker",),
