@@ -308,7 +308,7 @@ def test_a_model_is_tuned_and_checked_on_a_board(
         options = weft.Options(winograd=False)
         model = ModelTuner(weft.load(convolution()), target, runner, database, Budget(4), options=options)
         tuned = model.search()
-        verdicts = model.check(tuned, [np.ones((1, 8, 6, 6), np.float32)])
+        verdicts = model.check(tuned, [[np.ones((1, 8, 6, 6), np.float32)]])
         kernels = [s for s in model.scheduler.tasks if not s.failed]
         assert len(kernels) == len(model.kernels) and sum(s.trials for s in kernels) == 4
         assert set(verdicts.accepted) | set(verdicts.refused) == set(tuned.best)
