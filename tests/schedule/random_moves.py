@@ -298,6 +298,7 @@ MOVES: dict[str, Move] = {
     "merge": merge_two,
     "reindex": lambda s, r: s.reindex(some_block(s, r), r.randrange(2), r.random() < 0.3),
     "cache_index": lambda s, r: s.cache_index(some_block(s, r), r.randrange(2), r.randrange(3)),
+    "cache_operand": lambda s, r: s.cache_operand(some_block(s, r), r.randrange(2)),
     "cache_state": keep_state,
     "unsafe_set_dtype": widen,
     "decompose_padding": pad_first,

@@ -67,6 +67,7 @@ ARCHITECTURE = [
     "merge",
     "reindex",
     "cache_index",
+    "cache_operand",
     "cache_state",
     "transform_block_layout",
     "reorder_block_iter_var",

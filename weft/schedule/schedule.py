@@ -378,6 +378,12 @@ class Schedule(TextInNotebooks):
         made: BlockRef = self._apply("cache_index", block=_block(block), read_index=read_index, axis=axis, scope=scope)
         return made
 
+    def cache_operand(self, block: BlockRef | str, operand: int, scope: str = "global") -> BlockRef:
+        """Compute operand 0 or 1 of the products that the block sums before the block; returns the block that computes
+        it."""
+        made: BlockRef = self._apply("cache_operand", block=_block(block), operand=operand, scope=scope)
+        return made
+
     def cache_state(self, block: BlockRef | str, scope: str = "global") -> BlockRef:
         """Keep the last step of a recurrence in a buffer of its own; returns the block that copies the state before the
         first step there."""

@@ -11,10 +11,11 @@ from functools import cached_property
 
 from weft.expr.affine import linear_form
 from weft.expr.iter_var import IterVar
-from weft.expr.nodes import Binary, Cast, Const, Expr, Load, Var
+from weft.expr.nodes import Binary, Const, Expr, Load, Var
 from weft.expr.prove import Facts
 from weft.expr.simplify import simplify
 from weft.expr.visit import collect, occurs, outside_of_loads, substitute
+from weft.schedule.products import factors_of_store, uncast
 from weft.tir.nodes import Block, Buffer, If, Let, Seq, Stmt, Store
 from weft.tir.placement import offset
 
@@ -123,13 +124,7 @@ class View:
         """
         if not (self.is_single and self.reduce):
             return None
-        value = self.stores[0].value
-        if not (isinstance(value, Binary) and value.op == "add"):
-            return None
-        terms = [t for t in (value.a, value.b) if not _reads(t, self.stores[0].buffer)]
-        if len(terms) != 1:
-            return None
-        operands = [_plain_load(side) or _decoded_load(side) for side in _factors(terms[0])]
+        operands = [loaded(side) for side in factors_of_store(self.stores[0])]
         if len(operands) != 2 or operands[0] is None or operands[1] is None:
             return None
         return operands[0], operands[1]
@@ -216,7 +211,12 @@ def moves_or_decodes(view: View) -> bool:
     if not view.is_single:
         return False
     value = view.stores[0].value
-    return (_plain_load(value) or _decoded_load(value)) is not None
+    return loaded(value) is not None
+
+
+def loaded(value: Expr) -> Access | None:
+    """What ``value`` loads, if it is an element of a tensor, maybe cast, or 8-bit data that is decoded."""
+    return _plain_load(value) or _decoded_load(value)
 
 
 def static_extent(axis: IterVar) -> int | None:
@@ -282,23 +282,8 @@ def _values(s: Stmt) -> tuple[Expr, ...]:
     return (s.value,) if isinstance(s, Store) else _expressions(s)
 
 
-def _reads(e: Expr, buffer: Buffer) -> bool:
-    return any(load.source is buffer for load in collect(e, Load))
-
-
-def _factors(e: Expr) -> tuple[Expr, ...]:
-    e = _uncast(e)
-    return (e.a, e.b) if isinstance(e, Binary) and e.op == "mul" else (e,)
-
-
-def _uncast(e: Expr) -> Expr:
-    while isinstance(e, Cast):
-        e = e.a
-    return e
-
-
 def _plain_load(e: Expr) -> Access | None:
-    e = _uncast(e)
+    e = uncast(e)
     return Access(e.source, e.indices) if isinstance(e, Load) and isinstance(e.source, Buffer) else None
 
 

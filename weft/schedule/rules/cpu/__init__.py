@@ -15,6 +15,7 @@ from weft.schedule.rules.common.context import Context, Rule
 from weft.schedule.rules.common.inlining import inline_producers
 from weft.schedule.rules.cpu.bands import schedule_bands
 from weft.schedule.rules.cpu.cases import schedule_cases
+from weft.schedule.rules.cpu.computed_operands import store_operands
 from weft.schedule.rules.cpu.contraction import schedule_contraction
 from weft.schedule.rules.cpu.elementwise import schedule_elementwise
 from weft.schedule.rules.cpu.matrix import schedule_matrix
@@ -67,6 +68,7 @@ def other_schedule(
 
 def _scheduled(context: Context, rules: Sequence[Rule]) -> Schedule:
     schedule = context.schedule
+    store_operands(context)
     inline_producers(context)
     for block in reversed(schedule.get_blocks() if rules else ()):
         if block.name not in context.done:
