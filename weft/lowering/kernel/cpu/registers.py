@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeAlias
 
+from weft.expr.added import find
 from weft.expr.linear import ONE
-from weft.expr.nodes import Binary, Cast, Const, Expr, Load, Not, Ramp, Select, Var
+from weft.expr.nodes import Binary, Call, Cast, Const, Expr, Load, Not, Ramp, Select, Var
 from weft.expr.visit import collect, free_vars
 from weft.tir.nodes import Allocate, Buffer, For, Let, Program, Stmt, Store
 from weft.tir.visit import expressions, map_expr, map_expressions, transform, walk
@@ -121,9 +122,17 @@ def _lane_by_lane(value: Expr, mask: Expr) -> frozenset[Load]:
         seen.add((e, quiet))
         if isinstance(e, Load):
             (alone if quiet and e.mask is mask else others).add(e)
-        lanewise = isinstance(e, (Binary, Not, Cast, Select)) and all(c.lanes == e.lanes for c in e.children)
+        lanewise = _computes_lanes(e) and all(c.lanes == e.lanes for c in e.children)
         stack.extend((c, quiet and lanewise) for c in e.children)
     return frozenset(alone - others)
+
+
+def _computes_lanes(e: Expr) -> bool:
+    """Whether each lane of ``e`` is computed from the same lane of its operands, without effects."""
+    if isinstance(e, Call):
+        row = find(e.name)
+        return row is not None and row.pure
+    return isinstance(e, (Binary, Not, Cast, Select))
 
 
 def _without_masks(root: Stmt, buffer: Buffer, made: Buffer, places: set[_Place]) -> Stmt:

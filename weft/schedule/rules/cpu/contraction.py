@@ -519,8 +519,8 @@ class Tiling:
         """The loops [tiles, vectors of a tile,] lanes."""
         if self._one_piece():
             return (loop,)
-        if self.tile.columns == 1:
-            return self.context.schedule.split(loop, factors=(None, self.tile.columns * self.lanes))
+        if self.tile.columns == 1 or self.roles.columns is not self.roles.vector:
+            return self.context.schedule.split(loop, factors=(None, self.lanes))
         return self.context.schedule.split(loop, factors=(None, self.tile.columns, self.lanes))
 
     def _one_piece(self) -> bool:
