@@ -378,10 +378,14 @@ class Schedule(TextInNotebooks):
         made: BlockRef = self._apply("cache_index", block=_block(block), read_index=read_index, axis=axis, scope=scope)
         return made
 
-    def cache_operand(self, block: BlockRef | str, operand: int, scope: str = "global") -> BlockRef:
+    def cache_operand(
+        self, block: BlockRef | str, operand: int, scope: str = "global", reassociate: bool = False
+    ) -> BlockRef:
         """Compute operand 0 or 1 of the products that the block sums before the block; returns the block that computes
-        it."""
-        made: BlockRef = self._apply("cache_operand", block=_block(block), operand=operand, scope=scope)
+        it. ``reassociate`` makes two operands of a product of several factors and divisors."""
+        made: BlockRef = self._apply(
+            "cache_operand", block=_block(block), operand=operand, scope=scope, reassociate=reassociate
+        )
         return made
 
     def cache_state(self, block: BlockRef | str, scope: str = "global") -> BlockRef:

@@ -9,11 +9,11 @@ from math import gcd
 from weft.expr.affine import linear_form
 from weft.expr.iter_var import IterVar
 from weft.expr.linear import ONE, ZERO, simplify_index
-from weft.expr.nodes import Binary, Const, Expr, Load, Var
+from weft.expr.nodes import Cast, Const, Expr, Load, Var
 from weft.expr.visit import collect, occurs, substitute, uses_var
 from weft.schedule.primitives.cache import check_scope
 from weft.schedule.primitives.reindex import check_alone_in_nest, root_of
-from weft.schedule.products import factors_of_sum
+from weft.schedule.products import added_term, factors_of_sum
 from weft.schedule.ranges import index_var
 from weft.schedule.refs import BlockRef
 from weft.schedule.rewrite import unique_regions
@@ -43,7 +43,9 @@ class Coordinate:
         return total + self.low if self.low else total
 
 
-def cache_operand(state: State, block: BlockRef, operand: int, scope: str = "global") -> BlockRef:
+def cache_operand(
+    state: State, block: BlockRef, operand: int, scope: str = "global", reassociate: bool = False
+) -> BlockRef:
     """Compute one of the two operands that a block multiplies and sums before the block, and store it in a buffer.
 
     ::
@@ -52,14 +54,17 @@ def cache_operand(state: State, block: BlockRef, operand: int, scope: str = "glo
 
     ``operand`` is 0 or 1, its position in the product. Returns the block that computes it. The buffer has a dimension
     for each variable that the operand uses; variables that occur only in one sum, as those of a window do, share a
-    dimension if their extents are known. The block must add products to a result (S040), and must be alone in its loop
-    nest and complete (S020).
+    dimension if their extents are known. With ``reassociate``, the factors and divisors of a product of several floats
+    first become two operands that use different variables, ``A[i] * W[k] / Z[i]`` for instance ``(A[i] / Z[i]) *
+    W[k]``, which changes how results are rounded. The block must add products to a result (S040), and must be alone in
+    its loop nest and complete (S020).
     """
     found = state.block(block)
     check_scope(state, scope)
-    factors = factors_of_sum(found)
+    factors = factors_of_sum(found, reassociate)
     if len(factors) != 2 or found.init is None:
-        raise state.refuse("S040", f"block '{found.name}' does not sum products", at=found)
+        what = "products of several floats of 32 bits or more" if reassociate else "products"
+        raise state.refuse("S040", f"block '{found.name}' does not sum {what}", at=found)
     if operand not in (0, 1):
         raise state.refuse("S040", f"a product has operands 0 and 1, not {operand}", at=found)
     check_alone_in_nest(state, found)
@@ -73,7 +78,7 @@ def cache_operand(state: State, block: BlockRef, operand: int, scope: str = "glo
     nested = [For(index_var(it.var.name), ZERO, it.extent, store) for it in iters]
     point = Region(stored, tuple((v, ONE) for v in here))
     computing = Block(name, iters, tuple(x.var for x in nested), _reads(store), (point,), store)
-    state.commit(state.tree.replace({found: _reading(found, value, stored, coordinates)}), new=[stored])
+    state.commit(state.tree.replace({found: _reading(found, factors, operand, stored, coordinates)}), new=[stored])
     anchor = root_of(state, state.block(found.name))
     state.commit(state.tree.replace({anchor: seq(nest(nested, computing), anchor)}))
     return BlockRef(name)
@@ -170,14 +175,23 @@ def _reads(store: Store) -> tuple[Region, ...]:
     return unique_regions(regions)
 
 
-def _reading(block: Block, value: Expr, stored: Buffer, coordinates: Sequence[Coordinate]) -> Block:
-    """``block`` with an element of ``stored`` in the place of its operand ``value``."""
+def _reading(
+    block: Block, factors: Sequence[Expr], operand: int, stored: Buffer, coordinates: Sequence[Coordinate]
+) -> Block:
+    """``block`` with an element of ``stored`` in the place of one of the ``factors`` of what it adds."""
     body = block.body
-    assert isinstance(body, Store) and isinstance(body.value, Binary)
+    assert isinstance(body, Store) and block.init is not None
     at = tuple(simplify_index(c.at()) for c in coordinates)
-    element = Load(stored, at)
-    made = Store(body.buffer, body.indices, map_expr(body.value, lambda e: element if e is value else None), body.mask)
-    assert block.init is not None
+    element, other = Load(stored, at), factors[1 - operand]
+    product = other * element if operand else element * other
+    term = added_term(body)
+    value = map_expr(body.value, lambda e: _cast_as(product, e) if e is term else None)
+    made = Store(body.buffer, body.indices, value, body.mask)
     kept = {x.source for part in (block.init, made) for x in loads(part)}
     reads = (*(r for r in block.reads if r.buffer in kept), Region(stored, tuple((i, ONE) for i in at)))
     return with_block(block, body=made, reads=unique_regions(reads))
+
+
+def _cast_as(product: Expr, term: Expr) -> Expr:
+    """``product`` with the casts of ``term``, the product that it replaces."""
+    return term.rebuild((_cast_as(product, term.a),)) if isinstance(term, Cast) else product

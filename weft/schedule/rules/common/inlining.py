@@ -63,6 +63,8 @@ def _worthwhile(context: Context, block: BlockRef) -> bool:
         reused = _reuse(reader, view)
         if reader.product is not None and reused and not moves_or_decodes(view):
             return False  # keep the product of two loads: it identifies a contraction
+        if reader.product is not None and reused and _scatters(reader, view, context.lanes(view)):
+            return False  # store it: the product then reads vectors
         if reader.product is not None and _widens(view) and _times_used(reader, view) >= MIN_WIDENED_USES:
             return False  # convert once: it takes as long as a multiply-add
         if reader.product is not None and reused and _narrows(view):
@@ -138,6 +140,17 @@ def _breaks_up_rows(reader: View, producer: View) -> bool:
     if not any(a.buffer is buffer and reader.stride(a, axis) == 1 for a in reader.loads):
         return False
     return any(producer.stride(a, producer.spatial[-1]) not in (0, 1) for a in producer.loads)
+
+
+def _scatters(reader: View, producer: View, lanes: int) -> bool:
+    """Whether ``reader`` has vectors of what ``producer`` moves from positions that no vector follows, such as those of
+    a repeated, wrapped or shuffled image."""
+    buffer = producer.output.buffer
+    vectors = any(reader.stride(a, x) == 1 for a in reader.loads if a.buffer is buffer for x in reader.spatial)
+    return vectors and any(
+        producer.stride(a, producer.spatial[-1], lanes) is None and not collect(a.indices, Load)
+        for a in producer.loads
+    )
 
 
 def _shortens_rows(context: Context, reader: View, producer: View) -> bool:
