@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from weft.expr.folds import all_of, conjuncts
 from weft.expr.iter_var import IterVar
-from weft.expr.linear import ZERO, Linear, Ranges, is_nonnegative, linear, maximum_of, mentions, pieces_of
+from weft.expr.linear import NO_RANGES, ZERO, Linear, Ranges, is_nonnegative, linear, maximum_of, mentions, pieces_of
 from weft.expr.nodes import Binary, Const, Expr, Var
 from weft.expr.simplify import simplify
 from weft.schedule.ranges import index_var, loop_range, moving
@@ -33,7 +33,7 @@ def check_movable(state: State, block: Block) -> None:
             raise state.refuse("S020", f"'{it.var.name}' of block '{block.name}' is {it.kind}", at=block)
     if not block.iters and any(r.ranges for r in block.writes):
         raise state.refuse("S020", f"block '{block.name}' is opaque: it has no iteration variables", at=block)
-    if block.name in state.conditional and not guards_domain(block):
+    if block.name in state.conditional and not guards_domain(block, state.ranges(block)):
         raise state.refuse("S020", f"block '{block.name}' runs only where a condition of its own holds", at=block)
     for region in block.writes:
         others = [w for w in state.tree.accessors(region.buffer) if w is not block and _writes(w, region.buffer)]
@@ -48,12 +48,13 @@ def check_movable(state: State, block: Block) -> None:
             raise state.refuse("S020", f"block '{block.name}' updates '{region.buffer.name}' in place", at=block)
 
 
-def guards_domain(block: Block) -> bool:
-    """Whether the block's condition only requires that its variables stay within their domain."""
-    return all(is_domain_bound(block, part) for part in conjuncts(block.where))
+def guards_domain(block: Block, ranges: Ranges = NO_RANGES) -> bool:
+    """Whether the block's condition only requires that its variables stay within their domain. ``ranges`` are those of
+    the loops around it."""
+    return all(is_domain_bound(block, part, ranges) for part in conjuncts(block.where))
 
 
-def is_domain_bound(block: Block, condition: Expr) -> bool:
+def is_domain_bound(block: Block, condition: Expr, ranges: Ranges = NO_RANGES) -> bool:
     """Whether ``condition`` holds whenever the block's variables are within their domain."""
     margin = margin_of(condition)
     if margin is None:
@@ -65,7 +66,7 @@ def is_domain_bound(block: Block, condition: Expr) -> bool:
             at, end = linear(value.a), linear(simplify(it.extent * value.b))  # a // c < n where a < n c
         for bound in (end.plus(-1) - at, at - start):
             apart = margin - bound
-            if apart.is_constant and apart.constant >= 0:
+            if apart.constant >= 0 if apart.is_constant else bool(ranges) and is_nonnegative(apart, ranges):
                 return True
     return False
 

@@ -255,7 +255,12 @@ def _check_exact(state: State, writers: list[Block], buffer: Buffer, held: For |
         points = all(extent is ONE for r in regions for _, extent in r.ranges)
         exact = held is not None or writer.name not in state.partial
         if held is not None or state.tree.enclosing_block(writer) is not None:
-            exact = exact and points and guards_domain(writer) and (held is not None or is_true(writer.where))
+            exact = (
+                exact
+                and points
+                and guards_domain(writer, state.ranges(writer))
+                and (held is not None or is_true(writer.where))
+            )
             exact = exact and all(is_dense(state.tree, held, writer, r) for r in regions)
         inner = [b for b in state.tree.accessors(buffer) if b is not writer and state.tree.is_under(b, writer)]
         exact = exact and all(is_true(b.where) and b.name not in state.partial for b in inner)

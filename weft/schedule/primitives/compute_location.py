@@ -285,7 +285,7 @@ def _instances_from(state: State, consumer: Block, producers: Sequence[Block], t
         if not writers:
             continue
         for writer in writers:
-            if not guards_domain(writer) or not all(
+            if not guards_domain(writer, state.ranges(writer)) or not all(
                 is_dense(state.tree, target, writer, w) for w in writer.writes if w.buffer is region.buffer
             ):
                 raise state.refuse(

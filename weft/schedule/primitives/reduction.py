@@ -6,6 +6,7 @@ import dataclasses
 
 from weft.expr.folds import all_of, conjuncts
 from weft.expr.iter_var import IterVar
+from weft.expr.linear import ONE
 from weft.expr.nodes import Expr, Var
 from weft.expr.visit import free_vars
 from weft.schedule.dependence import runs_once
@@ -27,8 +28,8 @@ def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRe
           init: C[i] = 0            →      for i: for k: C[i] += A[i, k]
           C[i] += A[i, k]
 
-    Returns the new init block; ``block`` keeps its name for the update. No reduction loop may be outside ``loop``
-    (S051).
+    Returns the new init block; ``block`` keeps its name for the update. No reduction loop of several iterations may be
+    outside ``loop`` (S051).
     """
     update, target = state.block(block), state.loop(loop)
     if update.init is None:
@@ -38,7 +39,7 @@ def decompose_reduction(state: State, block: BlockRef, loop: LoopRef) -> BlockRe
         raise state.refuse("S051", f"'{loop.name}' is not a loop around block '{update.name}'", at=target)
     inside = around[around.index(target) :]
     spatial_loops = _check_order(state, update, loop, around)
-    if not starts_reduction(update, inside):
+    if not starts_reduction(update, [x for x in around if x in inside or x.extent is ONE]):
         raise state.refuse("S051", f"'{loop.name}' does not begin the reduction of '{update.name}'", at=target)
     _check_surroundings(state, update, loop, inside)
     init = initial_nest(state, update, inside, spatial_loops, f"{update.name}_init")
@@ -63,7 +64,7 @@ def _check_order(state: State, update: Block, loop: LoopRef, around: list[For]) 
             "S051", f"'{ordered.var.name}' runs over steps in order", at=ordered, hint="choose a loop inside"
         )
     for outer in around[: around.index(target)]:
-        if reduces & set(uses(update, outer)):
+        if outer.extent is not ONE and reduces & set(uses(update, outer)):
             raise state.refuse(
                 "S051",
                 f"the reduction also runs over '{outer.var.name}', outside '{loop.name}'",

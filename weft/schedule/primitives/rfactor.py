@@ -217,7 +217,7 @@ def _point(buffer: Buffer, at: tuple[Expr, ...]) -> Region:
 
 def _guards(state: State, block: Block, reduce_loops: list[For]) -> tuple[Expr, list[Expr]]:
     """The part of the block's condition on spatial loops, and the parts on reduction loops."""
-    if not guards_domain(block):
+    if not guards_domain(block, state.ranges(block)):
         raise state.refuse("S052", f"block '{block.name}' runs only where a condition of its own holds", at=block)
     reduce: dict[Var, object] = {x.var: None for x in reduce_loops}
     others: dict[Var, object] = {x.var: None for x in state.tree.loops_around(block) if x.var not in reduce}

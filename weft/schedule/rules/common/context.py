@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, fields, replace
 
 from weft.cost.caches import CACHE_LINE_BYTES, exceeds_last_cache
 from weft.expr.iter_var import IterVar
+from weft.expr.linear import ONE
 from weft.expr.nodes import Const, Expr, Load, Select, Var
 from weft.expr.visit import collect, free_vars, post_order
 from weft.schedule.primitives.sampling import locations
-from weft.schedule.refs import BlockRef, LoopRef
+from weft.schedule.refs import BlockRef, LoopRef, Stay
 from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.menus import VECTORS_AT_A_TIME, near
 from weft.schedule.rules.common.work import bytes_of, pieces_of, worth_parallel
@@ -28,6 +29,8 @@ class Context:
     target: Target
     done: set[str] = field(default_factory=set)
     """Names of blocks that a rule has already placed."""
+    moved: set[str] = field(default_factory=set)
+    """Names of blocks that were placed in loops of others by :meth:`compute_at`."""
     separate: set[str] = field(default_factory=set)
     """Names of blocks that must be computed completely before their readers."""
     nested: bool = False
@@ -44,6 +47,7 @@ class Context:
             self,
             schedule=self.schedule.copy(),
             done=set(self.done),
+            moved=set(self.moved),
             separate=set(self.separate),
             asked=dict(self.asked),
         )
@@ -101,11 +105,14 @@ class Context:
         return int(found.value) if isinstance(found, Const) else None
 
     def own_loops(self, ref: BlockRef) -> dict[IterVar, LoopRef]:
-        """The loops around this block only, each by the iteration variable that it iterates."""
+        """The loops around this block only, each by the iteration variable that it iterates. Without those of one
+        iteration that :meth:`compute_at` left."""
         block = self.block(ref)
         loops = self.schedule.state.tree.loops_around(block)
         alone = [n for n, x in enumerate(loops) if sum(1 for _ in blocks_below(x)) == 1]
         # Counted from the innermost loop, so that a trace stays valid if it decides another place for the block.
+        if ref.name in self.moved:
+            alone = [n for n in alone if loops[n].extent is not ONE]
         own = [self.schedule.get_loop(ref, n - len(loops)) for n in alone]
         by_var = {loop.var: loop for loop in own}
         found: dict[IterVar, LoopRef] = {}
@@ -170,9 +177,23 @@ class Context:
         around = [x.var for x in locations(self.schedule.state, block)]
         if loop.var in around:
             drawn = self.schedule.sample_location(block, around.index(loop.var))
-            self.schedule.compute_at(block, drawn)
+            self.compute_at(block, drawn)
         else:
-            self.schedule.compute_at(block, loop)
+            self.compute_at(block, loop)
+
+    def compute_at(self, block: BlockRef, loop: LoopRef | Stay) -> None:
+        """Compute ``block`` at ``loop``. Each variable of the block keeps a loop, those of one iteration outside of the
+        others: whatever a trace decides about tiles and places, a loop counted from the innermost one is that of the
+        same variable."""
+        s = self.schedule
+        s.compute_at(block, loop, preserve_unit_loops=True)
+        self.moved.add(block.name)
+        count = len(self.block(block).iters)
+        extents = [x.extent for x in s.state.tree.loops_around(self.block(block))[-count:]]
+        single = [n for n, extent in enumerate(extents) if extent is ONE]
+        if single != list(range(len(single))):
+            rest = [n for n in range(count) if n not in single]
+            s.reorder(*(s.get_loop(block, n - count) for n in (*single, *rest)))
 
     # -- moves -----------------------------------------------------------------------------------------------
 

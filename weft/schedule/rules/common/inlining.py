@@ -148,8 +148,7 @@ def _scatters(reader: View, producer: View, lanes: int) -> bool:
     buffer = producer.output.buffer
     vectors = any(reader.stride(a, x) == 1 for a in reader.loads if a.buffer is buffer for x in reader.spatial)
     return vectors and any(
-        producer.stride(a, producer.spatial[-1], lanes) is None and not collect(a.indices, Load)
-        for a in producer.loads
+        producer.stride(a, producer.spatial[-1], lanes) is None and not collect(a.indices, Load) for a in producer.loads
     )
 
 

@@ -320,7 +320,7 @@ class Tiling:
             # With one thread, one fused loop gains nothing, and separate loops make the edges easier to analyze.
             strip = at = rows[-1] if rows and context.nested else context.fuse([*above, *rows])
         context.parallelize(strip, work)
-        s.compute_at(self.block, at)
+        context.compute_at(self.block, at)
         for stage in stages:
             context.place(stage, strip)
             context.finish_stage(stage)
@@ -354,7 +354,7 @@ class Tiling:
         if not self.panels:
             return
         loops = self.context.schedule.get_loops(self.block)
-        kept = [loop for loop in loops if self.context.loop(loop).kind == "serial"]
+        kept = [x for x in loops if self.context.loop(x).kind == "serial" and self.context.extent(x) != 1]
         for name in self.panels if kept and kept[-1] is not strip else ():
             ahead = self.context.choose(ITERATIONS_AHEAD, 1)
             self.context.schedule.prefetch(strip, name, ahead, within=kept[-1])

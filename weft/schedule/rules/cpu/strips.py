@@ -194,7 +194,7 @@ class _LastTiling(Tiling):
         inside = context.order([*columns, *row_tiles])
         s.reorder(*batch, *strips, outer, *inside, *tile)
         around = self._parallel([*batch, *strips], outer, work)
-        s.compute_at(self.block, inside[-1])
+        context.compute_at(self.block, inside[-1])
         self.finish(tile)
         return around
 
@@ -216,9 +216,8 @@ class _LastTiling(Tiling):
 
 def _place_between(context: Context, chain: Chain, around: LoopRef) -> None:
     """Place the blocks between the contractions in a strip: all run row by row, in the row loop of the last one."""
-    s = context.schedule
     *before, final = chain.between
-    s.compute_at(final, around)
+    context.compute_at(final, around)
     own = context.own_loops(final)
     row = next(iter(own.values()))
     for block in reversed(before):
@@ -249,6 +248,6 @@ def _place_first(context: Context, first: BlockRef, around: LoopRef, rows: int) 
     tile = draw_tile(context, view, roles, lanes, rows)
     panels, line = pack_operands(context, first, view, roles, tile, lanes) if pair is None else ((), 0)
     output = epilogue(context, first)
-    context.schedule.compute_at(output, around)
+    context.compute_at(output, around)
     Tiling(context, first, output, context.view(first), roles, tile, lanes, pair, panels, line).run()
     return True
