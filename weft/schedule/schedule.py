@@ -543,9 +543,13 @@ class Schedule(TextInNotebooks):
         drawn: tuple[LoopRef, ...] = self._apply("sample_order", decision, loops=loops)
         return drawn
 
-    def sample_location(self, block: BlockRef | str, decision: int | None = None) -> LoopRef | Stay:
-        """Draw a loop for ``compute_at``, or the decision to leave the block where it is."""
-        drawn: LoopRef | Stay = self._apply("sample_location", decision, block=_block(block))
+    def sample_location(
+        self, block: BlockRef | str, loops: Sequence[LoopRef] | None = None, decision: int | None = None
+    ) -> LoopRef | Stay:
+        """Draw a loop for ``compute_at``, of ``loops`` if they are given, or the decision to leave the block where it
+        is."""
+        given = {} if loops is None else {"loops": tuple(loops)}
+        drawn: LoopRef | Stay = self._apply("sample_location", decision, block=_block(block), **given)
         return drawn
 
 

@@ -218,7 +218,7 @@ def _candidates(i: Instruction) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         values = args["candidates"]
         return tuple(range(len(values))), values
     if i.name == "sample_location" and i.among is not None:
-        found = tuple(range(-1, i.among))
+        found = tuple(range(0 if "loops" in args else -1, i.among))
     elif i.name == "sample_order":
         count = len(args["loops"])
         found = tuple(permutations(range(count))) if count <= MAX_PERMUTED_LOOPS else _swapped(count)

@@ -54,7 +54,7 @@ def schedule_multi_level(context: Context, block: BlockRef) -> bool:
     at = blocks[-1] if blocks else fused
     s.compute_at(block, at, preserve_unit_loops=True)  # a tile of one row has its loop, too
     for p in producers:
-        context.place(p, at)
+        context.place(p, at, [fused, *blocks])
         context.finish_stage(p)
     _finish_sums(context, block, vector, len(tile))
     for loop in tile[:-1]:

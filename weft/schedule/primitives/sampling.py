@@ -100,15 +100,36 @@ def sample_order(state: State, loops: Sequence[LoopRef], decision: Sequence[int]
     return Drawn(tuple(LoopRef(loops[n].var) for n in drawn), tuple(drawn))
 
 
-def sample_location(state: State, block: BlockRef, decision: int | None = None) -> Drawn:
+def sample_location(
+    state: State, block: BlockRef, loops: Sequence[LoopRef] | None = None, decision: int | None = None
+) -> Drawn:
     """A loop at which ``block`` may be computed (``compute_at``): one of the loops around all its consumers, or
-    ``Stay()`` to keep its place. The decision is the position among these loops, outermost first, or -1."""
+    ``Stay()`` to keep its place. The decision is the position among these loops, outermost first, or -1.
+
+    With ``loops``, outermost first, the decision is a position among them. The result is that loop, or the nearest one
+    before it in ``loops`` that is around all consumers; ``Stay()`` if there is none."""
+    if loops is not None:
+        return _drawn_from(state, block, loops, decision)
     places = locations(state, block)
     if decision is None:
         decision = state.random.randrange(-1, len(places))
     if not -1 <= decision < len(places):
         raise state.refuse("S005", f"decision {decision} is not a position among {len(places)} loops")
     return Drawn(Stay() if decision < 0 else LoopRef(places[decision].var), decision, len(places))
+
+
+def _drawn_from(state: State, block: BlockRef, loops: Sequence[LoopRef], decision: int | None) -> Drawn:
+    if not loops:
+        raise state.refuse("S004", "needs loops to draw from", at=state.block(block))
+    for loop in loops:
+        state.loop(loop)
+    if decision is None:
+        decision = state.random.randrange(len(loops))
+    if not 0 <= decision < len(loops):
+        raise state.refuse("S005", f"decision {decision} is not a position among {len(loops)} loops")
+    around = {x.var for x in locations(state, block)}
+    found = next((x for x in reversed(loops[: decision + 1]) if x.var in around), None)
+    return Drawn(Stay() if found is None else LoopRef(found.var), decision, len(loops))
 
 
 def locations(state: State, ref: BlockRef) -> list[For]:

@@ -172,11 +172,13 @@ class Context:
         loops."""
         return list(self.schedule.sample_order(loops, range(len(loops))) if len(loops) > 1 else loops)
 
-    def place(self, block: BlockRef, loop: LoopRef) -> None:
-        """Compute ``block`` at ``loop``, recorded as a draw from the loops around all its readers."""
-        around = [x.var for x in locations(self.schedule.state, block)]
-        if loop.var in around:
-            drawn = self.schedule.sample_location(block, around.index(loop.var))
+    def place(self, block: BlockRef, loop: LoopRef, others: Sequence[LoopRef]) -> None:
+        """Compute ``block`` at ``loop``, recorded as a draw from ``loop`` and ``others``, loops around and inside it
+        whose order no later step changes. Where a trace places its readers elsewhere, it follows them."""
+        given = {x.var: x for x in (*others, loop)}  # these references, and no others to the same loops: a trace knows
+        candidates = [given[x.var] for x in locations(self.schedule.state, block) if x.var in given]  # them as drawn
+        if len(candidates) > 1 and loop in candidates:
+            drawn = self.schedule.sample_location(block, candidates, candidates.index(loop))
             self.compute_at(block, drawn)
         else:
             self.compute_at(block, loop)

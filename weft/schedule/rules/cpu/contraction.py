@@ -299,12 +299,12 @@ class Tiling:
         elif not self._large_vectors():
             # Axes of unknown size are outermost: indices of the others in the fused loop only need constant divisors.
             above = sorted(above, key=lambda loop: context.extent(loop) is not None)
-        order = context.order([*above, *rows, *inside])
-        above, rows, inside = order[: len(above)], order[len(above) :][: len(rows)], order[len(above) + len(rows) :]
         streamed = () if stages or self.panels or inside else self._streamed(columns, [*strips, *rows])
         if streamed:  # all rows use a panel before the next one is needed
             self.panels = streamed
             above, rows = [loop for loop in above if loop not in strips], [*strips, *rows]
+        order = context.order([*above, *rows, *inside])
+        above, rows, inside = order[: len(above)], order[len(above) :][: len(rows)], order[len(above) + len(rows) :]
         s.reorder(*above, *rows, *inside, *tile)
         work = work_of(self.view)
         if above and rows and (stages or streamed or context.extent(rows[0]) is None):
@@ -322,7 +322,7 @@ class Tiling:
         context.parallelize(strip, work)
         context.compute_at(self.block, at)
         for stage in stages:
-            context.place(stage, strip)
+            context.place(stage, strip, rows)
             context.finish_stage(stage)
         self.finish(tile)
         self._fetch_panels(strip)

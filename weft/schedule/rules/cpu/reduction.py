@@ -80,7 +80,7 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
         context.parallelize(at, work)
     if at is not None:
         for block in reversed(chain[:-1]):
-            context.place(block, at)
+            context.place(block, at, row_loops)
     partial = _partial_vectors(context, chain)
     together = at is not None and lane_loop is None and lanes > 1 and _may_be_short(context, chain)
     for block in chain:

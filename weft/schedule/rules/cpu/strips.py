@@ -221,7 +221,7 @@ def _place_between(context: Context, chain: Chain, around: LoopRef) -> None:
     own = context.own_loops(final)
     row = next(iter(own.values()))
     for block in reversed(before):
-        context.place(block, row)
+        context.place(block, row, [around])
     for block in chain.between:
         finish_row(context, block, False, context.lanes(context.view(block)), row)
         context.done.add(block.name)
