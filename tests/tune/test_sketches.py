@@ -14,6 +14,7 @@ from weft.kernels.task import KernelTask
 from weft.lowering.te_to_tir import te_to_tir
 from weft.pipeline.kernels import unscheduled
 from weft.schedule.rules.cpu import default_schedule, other_schedule
+from weft.schedule.schedule import Schedule
 from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.tir.nodes import Program
@@ -25,6 +26,10 @@ from weft.tune.sketches import MAX_SKETCHES, space_of
 from weft.tune.space import Space, TraceSketch
 
 HERE = Target("cpu")
+POINTS = 8
+"""Random points of a sketch."""
+MAX_REFUSED = 0.05
+"""Limit on the share of them that are no schedules."""
 QUICK = Limits(abort=1e9, seconds=0.0)
 """One round a candidate: these tests look at results, not at times."""
 
@@ -153,3 +158,50 @@ def test_sketches_of_what_models_are_made_of(name: str) -> None:
                     continue
                 record = bench.trial(trace, None, None)
                 assert record.outcome in (Outcome.OK, Outcome.REFUSED), (space.sketches[number].name, record.message)
+
+
+def norm_product(rows: int, depth: int, columns: int) -> Program:
+    """A product with rows that a stage computes first: the stage has places to choose from."""
+    x, w = te.placeholder((rows, depth), name="X"), te.placeholder((depth, columns), name="W")
+    k, q = te.reduce_axis((0, depth), name="k"), te.reduce_axis((0, depth), name="q")
+    s = te.compute((rows,), lambda i: te.sum(x[i, k] * x[i, k], axis=k), name="S")
+    n = te.compute((rows, depth), lambda i, j: x[i, j] / te.sqrt(s[i] + 1.0), name="N")
+    return te_to_tir(
+        "norm_product",
+        [x, w],
+        [te.compute((rows, columns), lambda i, j: te.sum(n[i, q] * w[q, j], axis=q), name="Y")],
+    )
+
+
+def attention(heads: int, rows: int, width: int) -> Program:
+    q, k, v = (te.placeholder((heads, rows, width), name=name) for name in "QKV")
+    d, m, n, o = (te.reduce_axis((0, e), name=s) for e, s in ((width, "d"), (rows, "m"), (rows, "n"), (rows, "o")))
+    s = te.compute((heads, rows, rows), lambda h, i, j: te.sum(q[h, i, d] * k[h, j, d], axis=d), name="S")
+    t = te.compute((heads, rows), lambda h, i: te.max(s[h, i, m], axis=m), name="T")
+    e = te.compute((heads, rows, rows), lambda h, i, j: te.exp(s[h, i, j] - t[h, i]), name="E")
+    z = te.compute((heads, rows), lambda h, i: te.sum(e[h, i, n], axis=n), name="Z")
+    y = te.compute((heads, rows, width), lambda h, i, c: te.sum(e[h, i, o] / z[h, i] * v[h, o, c], axis=o), name="Y")
+    return te_to_tir("attention", [q, k, v], [y])
+
+
+SAMPLED = {
+    **{name: PROGRAMS[name] for name in ("matmul of open rows", "conv", "conv 1x1", "row norms")},
+    "conv of wide lines": lambda: conv(8, 28, 16, 3),
+    "norm and product": lambda: norm_product(32, 96, 64),
+    "attention": lambda: attention(2, 64, 32),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_points_of_the_default_sketch_are_schedules(name: str) -> None:
+    """Whatever tiles, orders and places a point has, its instructions name the loops that they are meant for."""
+    program, rng = SAMPLED[name](), Random(0)
+    task = KernelTask(program, HERE)
+    space = Space((TraceSketch("default", scheduled(program, HERE, None, (), task.maker).trace),))
+    refused: Counter[str] = Counter()
+    for _ in range(POINTS):
+        try:
+            Schedule(program).replay(space.trace(space.sample(rng)))
+        except ScheduleError as problem:
+            refused[str(problem).splitlines()[0]] += 1
+    assert refused.total() <= MAX_REFUSED * POINTS, refused
