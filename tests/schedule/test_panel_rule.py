@@ -33,7 +33,7 @@ def copies(schedule: Schedule) -> list[str]:
     return [b.name for b in schedule.get_blocks() if b.name == "p1_global"]
 
 
-@pytest.mark.parametrize("sizes", [(128, 3072, 768), (128, 768, 3072), (24, 768, 768), (256, 512, 128)], ids=str)
+@pytest.mark.parametrize("sizes", [(128, 3072, 768), (128, 768, 3072), (24, 1024, 768), (256, 512, 128)], ids=str)
 def test_panels_of_a_large_operand(sizes: tuple[int, int, int]) -> None:
     (schedule,) = schedules(product(*sizes))
     (copy,) = copies(schedule)
@@ -43,7 +43,9 @@ def test_panels_of_a_large_operand(sizes: tuple[int, int, int]) -> None:
     assert product_loops[0] == around[0], "the copy belongs to the loop over panels"
 
 
-@pytest.mark.parametrize("sizes", [(128, 96, 96), (20, 768, 768), (4, 3072, 768), (128, 40, 8192)], ids=str)
+@pytest.mark.parametrize(
+    "sizes", [(128, 96, 96), (20, 1024, 768), (64, 768, 768), (4, 3072, 768), (128, 40, 8192)], ids=str
+)
 def test_operands_in_near_caches_or_rarely_read_are_not_copied(sizes: tuple[int, int, int]) -> None:
     (schedule,) = schedules(product(*sizes))
     assert copies(schedule) == []

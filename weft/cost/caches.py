@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Final
 
 CACHE_LINE_BYTES: Final = 64
@@ -15,6 +16,8 @@ L1_TLB_PAGES: Final = 64
 """Pages whose addresses a core translates at once; others cost some cycles more."""
 L1_WAYS: Final = 8
 """Lines that one set of the first-level cache holds."""
+L2_WAYS: Final = 8
+"""Lines that one set of the second-level cache holds, at least: some processors have twice as many."""
 MAX_LAST_BYTES: Final = 32 << 20
 """Most bytes of the last cache for each core that processors have. Where a larger one is reported, it belongs to a
 whole machine, of which a process or a virtual machine has some cores, and others fill the rest of it."""
@@ -47,6 +50,18 @@ def widest_panel(vector_panel: int, l2: int) -> int:
 def is_scattered(rows: int, stride: int) -> bool:
     """Whether ``rows`` short rows, ``stride`` bytes apart, are in more pages than the core translates at once."""
     return min(rows, rows * stride // PAGE_BYTES) > L1_TLB_PAGES
+
+
+def rows_stay_in_l2(rows: int, stride: int, nbytes: int, l2: int) -> bool:
+    """Whether ``rows`` rows of ``nbytes``, ``stride`` bytes apart, stay in the cache together. They compete for the ways
+    of the sets to which their addresses map: those of a power of two for few of them."""
+    sets = l2 // (L2_WAYS * CACHE_LINE_BYTES)
+    if not sets or not stays_in_l2(rows * nbytes, l2):
+        return False
+    lines = -(-nbytes // CACHE_LINE_BYTES)
+    step = gcd(stride, sets * CACHE_LINE_BYTES)
+    reached = min(sets, sets * CACHE_LINE_BYTES // step * lines)
+    return rows * lines <= reached * L2_WAYS
 
 
 def rows_of_stage(row: int, l2: int) -> int:

@@ -51,7 +51,8 @@ MAX_OPEN_STRIP_ROWS = 8
 MIN_PANEL_ROW_TILES = 8
 """Fewest row tiles that must read a panel for its copy to be faster, if the panel's rows are in few pages."""
 MIN_SCATTERED_PANEL_ROWS = 24
-"""Fewest rows for the same if the panel's rows are in more pages than the core translates at once."""
+"""Fewest rows for the same if the panel's rows are in more pages than the core translates at once, and do not stay in
+the second-level cache together."""
 MAX_FETCHED_ROW_TILES = 64
 """Limit on the row tiles for which prefetching a panel is faster: with more, copying takes little of the time."""
 MIN_FETCHED_PANELS = 8
@@ -233,7 +234,10 @@ def _pack_panels(
         nbytes, tiles = x.buffer.dtype.nbytes, size(roles.rows) // tile.rows
         scattered = caches.is_scattered(depth, stride * nbytes) and size(roles.rows) >= MIN_SCATTERED_PANEL_ROWS
         fits = caches.stays_in_l2(depth * width * nbytes, cpu.l2) and depth * stride * nbytes > 2 * cpu.l1
-        wanted = fits and (scattered or tiles >= MIN_PANEL_ROW_TILES)
+        if scattered:  # the first tile of rows reads as slowly as a copy would; do the others find what it read?
+            wanted = fits and not caches.rows_stay_in_l2(depth, stride * nbytes, width * nbytes, cpu.l2)
+        else:
+            wanted = fits and tiles >= MIN_PANEL_ROW_TILES
         if not context.decide(f"copy panels of {x.buffer.name} for {block.name}", wanted):
             continue
         copy = pack(context, block, x, roles.vector, width)
