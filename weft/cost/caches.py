@@ -53,8 +53,8 @@ def is_scattered(rows: int, stride: int) -> bool:
 
 
 def rows_stay_in_l2(rows: int, stride: int, nbytes: int, l2: int) -> bool:
-    """Whether ``rows`` rows of ``nbytes``, ``stride`` bytes apart, stay in the cache together. They compete for the ways
-    of the sets to which their addresses map: those of a power of two for few of them."""
+    """Whether ``rows`` rows of ``nbytes``, ``stride`` bytes apart, stay in the cache together: they compete for
+    the ways of the sets to which they map. A stride that is a power of two leaves few sets."""
     sets = l2 // (L2_WAYS * CACHE_LINE_BYTES)
     if not sets or not stays_in_l2(rows * nbytes, l2):
         return False
