@@ -83,11 +83,11 @@ def without_limit(space: Space, program: Program) -> DraftModel:
     return model
 
 
-def share_of_equals(space: Space, program: Program, count: int = 40) -> float:
+def share_of_equals(space: Space, program: Program, count: int = 40, rtol: float = 1e-6) -> float:
     rng = Random(3)
     points = [space.sample(rng) for _ in range(count)]
     got = without_limit(space, program).seconds(points)
-    return float(np.isclose(got, scheduled(space, program, points), rtol=1e-6).mean())
+    return float(np.isclose(got, scheduled(space, program, points), rtol=rtol).mean())
 
 
 def kernel(text: str) -> tuple[Space, Program]:
@@ -115,9 +115,13 @@ CONV = CONV.replace("%w)\n", "%w, pads=(1, 1, 1, 1))\n")
 SOFTMAX = "%x: f32[64, 100]) -> f32[64, 100] {\n  %0 = softmax(%x)\n  return %0"
 
 
-@pytest.mark.parametrize(("text", "share"), [(CONV, 0.7), (SOFTMAX, 0.9)], ids=["conv", "softmax"])
-def test_most_schedules_of_the_default_rules_are_estimated_as_if_made(text: str, share: float) -> None:
-    assert share_of_equals(*kernel(text), count=24) >= share
+@pytest.mark.parametrize("text", [CONV, SOFTMAX], ids=["conv", "softmax"])
+def test_schedules_of_the_default_rules_are_estimated_nearly_as_if_made(text: str) -> None:
+    """Nearly: the rows of a stage overlap, and the last tiles are smaller. None of the points is refused."""
+    space, program = kernel(text)
+    assert share_of_equals(space, program, count=24, rtol=0.1) >= 0.95
+    rng = Random(3)
+    assert np.isfinite(scheduled(space, program, [space.sample(rng) for _ in range(24)])).mean() >= 0.95
 
 
 def test_products_of_the_default_rules_are_ordered_about_right() -> None:
