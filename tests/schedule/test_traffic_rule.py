@@ -107,8 +107,8 @@ def test_lines_only_where_vectors_come_from_far() -> None:
     machine = Target("zen4")
     tall = schedule_of(convolution(512, 14, 512, 2), machine)
     flat = schedule_of(convolution(64, 14, 512, 2), machine)
-    assert extents(tall, "conv")[-3:] == [7, 2, 16] and len(extents(tall, "conv")) == 9
-    assert extents(flat, "conv")[-3:] == [7, 3, 16] and len(extents(flat, "conv")) == 8
+    assert extents(tall, "conv")[-3:] == [7, 2, 16] and sum(n > 1 for n in extents(tall, "conv")) == 9
+    assert extents(flat, "conv")[-3:] == [7, 3, 16] and sum(n > 1 for n in extents(flat, "conv")) == 8
 
 
 def test_padding_that_many_strips_share_is_computed_once() -> None:

@@ -234,10 +234,9 @@ def _pack_panels(
         nbytes, tiles = x.buffer.dtype.nbytes, size(roles.rows) // tile.rows
         scattered = caches.is_scattered(depth, stride * nbytes) and size(roles.rows) >= MIN_SCATTERED_PANEL_ROWS
         fits = caches.stays_in_l2(depth * width * nbytes, cpu.l2) and depth * stride * nbytes > 2 * cpu.l1
-        if scattered:  # the first tile of rows reads as slowly as a copy would; do the others find what it read?
-            wanted = fits and not caches.rows_stay_in_l2(depth, stride * nbytes, width * nbytes, cpu.l2)
-        else:
-            wanted = fits and tiles >= MIN_PANEL_ROW_TILES
+        # The first tile of rows reads scattered rows as slowly as a copy would. Do the others find what it read?
+        kept = scattered and caches.rows_stay_in_l2(depth, stride * nbytes, width * nbytes, cpu.l2)
+        wanted = fits and not kept and (scattered or tiles >= MIN_PANEL_ROW_TILES)
         if not context.decide(f"copy panels of {x.buffer.name} for {block.name}", wanted):
             continue
         copy = pack(context, block, x, roles.vector, width)
