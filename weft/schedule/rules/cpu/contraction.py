@@ -234,7 +234,7 @@ def _pack_panels(
         nbytes, tiles = x.buffer.dtype.nbytes, size(roles.rows) // tile.rows
         scattered = caches.is_scattered(depth, stride * nbytes) and size(roles.rows) >= MIN_SCATTERED_PANEL_ROWS
         fits = caches.stays_in_l2(depth * width * nbytes, cpu.l2) and depth * stride * nbytes > 2 * cpu.l1
-        # The first tile of rows reads scattered rows as slowly as a copy would. Do the others find what it read?
+        # The first tile of rows reads them as slowly as a copy would. Do the others find what it read?
         kept = scattered and caches.rows_stay_in_l2(depth, stride * nbytes, width * nbytes, cpu.l2)
         wanted = fits and not kept and (scattered or tiles >= MIN_PANEL_ROW_TILES)
         if not context.decide(f"copy panels of {x.buffer.name} for {block.name}", wanted):
@@ -457,14 +457,14 @@ class Tiling:
         return window
 
     def _stages(self) -> list[BlockRef]:
-        """Producers that are computed one strip at a time: cheap ones that few strips share. Others are computed
-        completely before."""
+        """Producers that are computed one strip at a time: cheap ones that few strips share. Others, also those that
+        gather single elements, are computed completely before."""
         context = self.context
         producers = [p for p in context.schedule.get_producers(self.block) if p.name not in context.done]
-        for p in producers:
-            view = context.view(p)
-            costly = view.reduce or sum(cost_of(store.value) for store in view.stores) > MAX_REPEATED_OPERATIONS
-            before = bool(costly or self._repeats(view) >= MIN_SHARING_STRIPS)
+        for p, view in ((p, context.view(p)) for p in producers):
+            gathers = any(view.stride(a, view.spatial[-1], self.lanes) is None for a in view.loads if view.spatial)
+            costly = gathers or sum(cost_of(store.value) for store in view.stores) > MAX_REPEATED_OPERATIONS
+            before = bool(view.reduce) or costly or self._repeats(view) >= MIN_SHARING_STRIPS
             if context.decide(f"compute {p.name} before {self.block.name}", before):
                 context.separate.add(p.name)
         return [p for p in producers if p.name not in context.separate]
