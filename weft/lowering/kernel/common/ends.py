@@ -26,7 +26,7 @@ from typing import TypeAlias
 from weft.expr.affine import Ring
 from weft.expr.folds import conjuncts
 from weft.expr.linear import ZERO
-from weft.expr.nodes import Binary, Call, Const, Expr, Load, Not, Source, Var, make
+from weft.expr.nodes import Binary, Call, Const, Expr, Load, Not, Var, make
 from weft.expr.prove import Facts
 from weft.expr.visit import post_order, variables_of
 from weft.lowering.kernel.common.context import facts_of, forms_of, inside, is_total
@@ -52,17 +52,11 @@ def separate_ends(program: Program) -> Program:
     return replace(program, body=found.visit(program.body))
 
 
-def _is_step(s: If) -> bool:
-    """Whether the condition decides about a step of a reduction: results that are read and written, or an instruction
-    of its own, in no further loop."""
-    inner = list(walk(s))
-    return not any(isinstance(x, For) for x in inner) and any(
-        isinstance(x, Evaluate) or (isinstance(x, Store) and x.buffer in _read(x.value)) for x in inner
-    )
-
-
-def _read(value: Expr) -> set[Source]:
-    return {e.source for e in post_order(value) if isinstance(e, Load)}
+def _updates(s: Stmt) -> bool:
+    """Whether a statement is an instruction of its own, or writes results that it reads."""
+    if isinstance(s, Store):
+        return any(isinstance(e, Load) and e.source is s.buffer for e in post_order(s.value))
+    return isinstance(s, Evaluate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +77,8 @@ class _Ends:
     ring: Ring = field(default_factory=Ring)
     forms: dict[Expr, _Form | None] = field(default_factory=dict)
     variables: dict[Expr, frozenset[Var]] = field(default_factory=dict)
+    updating: dict[Stmt, bool] = field(default_factory=dict)
+    """What :func:`_updates` says of statements: versions of a tile share most of theirs."""
 
     def form(self, condition: Expr) -> _Form | None:
         """A comparison of indices in order as a form; None for all other conditions."""
@@ -147,6 +143,17 @@ class _Ends:
     def _is_total(self, f: _Form) -> bool:
         return not f.divides or is_total(f.form, self.facts)
 
+    def _is_step(self, s: If) -> bool:
+        """Whether the condition decides about a step of a reduction: results that are read and written, or an
+        instruction of its own, in no further loop."""
+        inner = list(walk(s))
+        return not any(isinstance(x, For) for x in inner) and any(map(self._is_update, inner))
+
+    def _is_update(self, s: Stmt) -> bool:
+        if s not in self.updating:
+            self.updating[s] = _updates(s)
+        return self.updating[s]
+
     def _fixed(self, s: Stmt) -> dict[_Terms, dict[_Form, None]]:
         """The conditions inside ``s`` whose variables are all bound outside of it, by what they compare, if one of
         them decides about a step of a reduction inside a loop."""
@@ -159,7 +166,7 @@ class _Ends:
                 for f in self._own(x):
                     if not variables_of(f.form, self.variables) & bound and self._is_total(f):
                         found.setdefault(f.terms, {})[f] = None
-                        if looped and _is_step(x):
+                        if looped and f.terms not in in_loops and self._is_step(x):
                             in_loops.add(f.terms)
             if isinstance(x, (For, Let)):
                 bound = bound | {x.var}
