@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,12 +86,34 @@ def estimate(
     """Seconds for each row of ``numbers``: vectors that belong to the structure. ``orders`` are those of the loops of
     each nest, for each row the loop of the structure at each place (None: as in the structure)."""
     total = np.zeros(len(numbers))
-    for i, nest in enumerate(structure):
-        total += _Block(nest, numbers, machine, orders[i] if orders else None).seconds()
+    for block in estimated_nests(structure, numbers, machine, orders):
+        total += block.seconds()
     return total
 
 
-class _Block:
+def estimated_nests(
+    structure: Structure, numbers: Array, machine: DraftMachine, orders: Sequence[Order | None] | None = None
+) -> list[EstimatedNest]:
+    """The nests of a structure, each for all rows of ``numbers``; see :func:`estimate`."""
+    return [EstimatedNest(n, numbers, machine, orders[i] if orders else None) for i, n in enumerate(structure)]
+
+
+class Body(NamedTuple):
+    """The innermost body of a nest, for all rows: its ``cycles``; the ``vectors`` that it computes, and how much of a
+    register each fills; cycles of ``arithmetic``; vectors that are loaded and stored; ``sums`` that are kept, and those
+    of them for which there is no register."""
+
+    cycles: Array
+    vectors: Array
+    filled: Array
+    arithmetic: Array
+    loads: Array
+    stores: Array
+    sums: Array
+    spilled: Array
+
+
+class EstimatedNest:
     """One nest, for all rows."""
 
     def __init__(self, nest: Nest, numbers: Array, machine: DraftMachine, order: Order | None) -> None:
@@ -126,21 +149,24 @@ class _Block:
 
     def seconds(self) -> Array:
         """The time of the block on all threads."""
+        parts = self.parts
+        most = np.maximum.reduce(parts)
+        hidden = sum(parts) - most
+        seconds: Array = (most + OVERLAPPED * hidden) / self.busy_threads() / self.machine.hertz + self._fork()
+        return seconds
+
+    @cached_property
+    def parts(self) -> list[Array]:
+        """Cycles of one thread: those of the instructions, and those in which the data come into each cache."""
         m, loops = self.machine, self.nest.loops
-        body, turns = self._body_cycles(), self.outside[:, self.inner]
+        body, turns = self.body.cycles, self.outside[:, self.inner]
         serial = [i for i in range(self.inner) if loops[i].kind == "serial"]
         steps = np.zeros(len(self.n))
         for i in serial:
             steps = steps + self.outside[:, i + 1] * LOOP_CYCLES / 4
-        cycles = turns * np.maximum(body, LOOP_CYCLES) + steps
-        moved = [self._moved(size) / rate for size, rate in m.caches]
-        parts = [cycles, *moved]
-        most = np.maximum.reduce(parts)
-        hidden = sum(parts) - most
-        seconds: Array = (most + OVERLAPPED * hidden) / self._threads() / m.hertz + self._fork()
-        return seconds
+        return [turns * np.maximum(body, LOOP_CYCLES) + steps, *(self._moved(size) / rate for size, rate in m.caches)]
 
-    def _threads(self) -> Array:
+    def busy_threads(self) -> Array:
         """How many threads' worth of work is done at once: pieces that do not divide evenly leave some idle."""
         parallel = [i for i, loop in enumerate(self.nest.loops) if loop.kind == "parallel"]
         pieces = self.product(parallel)
@@ -155,7 +181,9 @@ class _Block:
 
     # -- the innermost body -------------------------------------------------------------------------------------
 
-    def _body_cycles(self) -> Array:
+    @cached_property
+    def body(self) -> Body:
+        """What one run of the innermost body does."""
         m, loops = self.machine, self.nest.loops
         inside = range(self.inner, len(loops))
         instances = self.product(inside)
@@ -179,7 +207,7 @@ class _Block:
             cycles = np.maximum(cycles, m.latency * steps)
         large = vectors * (1 + self.nest.operations) > MAX_UNROLLED
         decoded: Array = cycles * np.where(large, DECODE_FACTOR, 1.0)
-        return decoded
+        return Body(decoded, vectors, wide / lanes, arithmetic, loads, stores, sums, spilled + np.zeros(len(self.n)))
 
     def _vectors_of(self, access: NestAccess, inside: Sequence[int], vector: int | None, lanes: Array) -> Array:
         """Loads or stores of an access in one body: elements that several instances share count once."""

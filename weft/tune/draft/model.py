@@ -9,7 +9,7 @@ shows which these are. What primitives refuse in every probe is refused for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -23,6 +23,7 @@ from weft.tir.nodes import Program
 from weft.tune.draft.estimate import DraftMachine, Order, estimate
 from weft.tune.draft.nests import Nest, Nests, Structure, nests_of
 from weft.tune.draft.powers import Powers, powers_of, rounded_up
+from weft.tune.draft.rows import NEST_COLUMNS, nest_rows
 from weft.tune.encoding import ZERO_COUNTS_AS
 from weft.tune.space import Knob, Point, Space
 
@@ -93,6 +94,21 @@ class DraftModel:
         """The estimated seconds of each point; infinite for those whose structure is refused, or not known yet
         (:attr:`most_probes`)."""
         found = np.full(len(points), np.inf)
+        for fit, members, numbers, orders in self._fitted(points):
+            found[members] = estimate(fit.structure, numbers, self.machine, orders)
+        return found
+
+    def rows(self, points: Sequence[Point]) -> tuple[NDArray[np.float32], Array]:
+        """What the estimates follow from, as rows of :data:`~weft.tune.draft.rows.NEST_COLUMNS`, and the estimated
+        seconds of each point. Rows of zeros where these are infinite."""
+        rows, found = np.zeros((len(points), len(NEST_COLUMNS)), np.float32), np.full(len(points), np.inf)
+        for fit, members, numbers, orders in self._fitted(points):
+            rows[members], found[members] = nest_rows(fit.structure, numbers, self.machine, orders)
+        return rows, found
+
+    def _fitted(self, points: Sequence[Point]) -> Iterator[tuple[_Fit, list[int], Array, list[Order | None]]]:
+        """The structures of the points that are known and not refused: the places of their points, the numbers of each,
+        and the orders of its loops."""
         classes: dict[tuple[Any, ...], list[int]] = {}
         for i, p in enumerate(points):
             classes.setdefault(self._class(p), []).append(i)
@@ -100,9 +116,7 @@ class DraftModel:
             fit = self._fit(key, points[members[0]])
             if fit is not None:
                 own = [points[i] for i in members]
-                numbers = fit.numbers(self._decisions(key[0], own))
-                found[members] = estimate(fit.structure, numbers, self.machine, self._orders(fit, own))
-        return found
+                yield fit, members, fit.numbers(self._decisions(key[0], own)), self._orders(fit, own)
 
     @property
     def probes(self) -> int:
