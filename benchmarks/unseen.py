@@ -22,7 +22,7 @@ from weft.target import Target
 from weft.tir.nodes import Program
 from weft.tune.kernel_tuner import KernelTuner
 from weft.tune.measure.local import LocalRunner, Workload
-from weft.tune.model_tuner import Settings, guide_of
+from weft.tune.guiding import DEFAULT_FEATURES, guide_of
 from weft.tune.search import strategy_named
 from weft.tune.sketches import space_of
 
@@ -98,7 +98,7 @@ def row(make: Callable[[], Program], trials: int, seconds: float) -> tuple[objec
     space, workload, begin = space_of(task), Workload(task), time.monotonic()
     with LocalRunner() as runner:
         tuner = KernelTuner(
-            workload, space, runner, strategy_named("refine"), guide=guide_of(space, workload, Settings())
+            workload, space, runner, strategy_named("refine"), guide=guide_of(space, workload, DEFAULT_FEATURES)
         )
         tuner.open()
         history = tuner.history

@@ -20,7 +20,7 @@ from weft.tune.database import Database
 from weft.tune.measure import remote
 
 KEY = b"a key of the tests of the command line"
-QUICK = ("--threads", 1, "--strategy", "random", "--no-learned", "--trials", 3)
+QUICK = ("--threads", 1, "--strategy", "random", "--features", "none", "--trials", 3)
 
 
 @pytest.fixture(scope="module")

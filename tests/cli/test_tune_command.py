@@ -42,7 +42,7 @@ def other(cfg, s):
 def wrong(cfg, s):
     s.split(1)[5]
 """
-QUICK = ("--threads", 1, "--strategy", "random", "--no-learned")
+QUICK = ("--threads", 1, "--strategy", "random", "--features", "none")
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from weft.tune.request import requested, values_of
 from weft.tune.results import KernelResult
 from weft.tune.session import UNCHECKED, settle
 
-QUICK: dict[str, Any] = {"strategy": "random", "learned": False}
+QUICK: dict[str, Any] = {"strategy": "random", "features": "none"}
 """A search that takes no time to choose."""
 
 

@@ -35,7 +35,7 @@ def some_fail(trace: Trace) -> Outcome:
 
 
 def tuned(model: Path, trials: int = 24, **more: Any) -> TuningResult:
-    given: dict[str, Any] = {"strategy": "random", "learned": False, "in_model": False, "threads": 1, **more}
+    given: dict[str, Any] = {"strategy": "random", "features": "none", "in_model": False, "threads": 1, **more}
     given.setdefault("runner", InventingRunner(some_fail))
     return tune_model(model, database=model.with_suffix(".db"), trials=trials, **given)
 

@@ -71,7 +71,13 @@ _OF_MODELS: Final = ("layouts", "shapes", "files", "no_check", "policy", "precis
     help="Which kernel is next: the one that promises most, or each in turn.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the search.")
-@click.option("--no-learned", is_flag=True, help="Predict without a cost model that learns.")
+@click.option(
+    "--features",
+    default="nests",
+    show_default=True,
+    metavar="nests|knobs|stores|relations|none",
+    help="What the cost model learns from that corrects the predictions.",
+)
 @click.option("--no-check", is_flag=True, help="Do not check in the model what was found.")
 @click.option("--layouts", is_flag=True, help="Search the layouts of the model, too, by measuring kernels of several.")
 @click.option(
@@ -113,7 +119,7 @@ def command(model: str | None, kernel: str | None, db: str | None, **given: Any)
     if found is None:
         raise click.UsageError("say where to keep what is measured: --db FILE")
     search = {name: given[name] for name in ("trials", "minutes", "effort", "report", "strategy", "seed", "target")}
-    search |= {"threads": given["threads"], "learned": not given["no_learned"], "sizes": _sizes(given["sizes"])}
+    search |= {"threads": given["threads"], "features": given["features"], "sizes": _sizes(given["sizes"])}
     search |= {"database": str(found), "progress": True}
     if kernel is not None:
         _refuse_options_of_models()

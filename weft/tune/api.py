@@ -47,6 +47,7 @@ from weft.tensor_expr.nodes import PlaceholderOp, Tensor
 from weft.tir.nodes import Program
 from weft.tune.by_size import anchors_of
 from weft.tune.database import Database
+from weft.tune.guiding import DEFAULT_FEATURES
 from weft.tune.layouts.joint import LayoutSearch
 from weft.tune.layouts.session import LayoutSession
 from weft.tune.live import watching
@@ -75,7 +76,7 @@ _SEARCH: Final = {
     "sizes": optional(MAPPING),
     "strategy": TEXT,
     "seed": WHOLE,
-    "learned": FLAG,
+    "features": TEXT,
     "progress": FLAG,
     "report": optional(PATH),
     "runner": optional(Form("a weft.tune.measure.local.Runner", lambda v: callable(getattr(v, "measure", None)))),
@@ -108,7 +109,7 @@ def tune_model(
     strategy: str = "refine",
     policy: str = "gain",
     seed: int = 0,
-    learned: bool = True,
+    features: str = DEFAULT_FEATURES,
     in_model: bool = True,
     layouts: bool = False,
     progress: bool = False,
@@ -127,7 +128,8 @@ def tune_model(
     sizes; those that stay open are tuned for the values in ``sizes`` (``{"batch": [1, 8], "length": range(1, 513)}``),
     or for 1. A kernel with open sizes gets a few schedules and chooses between them by its sizes when it runs.
     ``strategy`` is a name of :data:`weft.tune.search.STRATEGIES`. ``policy`` says which kernel is next: the one that
-    promises the largest ``gain``, or ``round-robin``. ``learned``: a cost model corrects the predictions.
+    promises the largest ``gain``, or ``round-robin``. ``features`` says what the cost model learns from that corrects
+    the predictions: a name of :data:`weft.tune.guiding.FEATURES`, or ``none``.
 
     At the end the model runs with and without what was found, on ``inputs`` (by name; random where not given, with up
     to three of the values of each size), and schedules that are not faster there are refused. ``in_model=False`` leaves
@@ -142,12 +144,13 @@ def tune_model(
 
     Ctrl-C ends the search; TuningStopped, a KeyboardInterrupt, has the result until then. Raises UserError U022 for
     arguments of a wrong type, U023 for values out of range, U024 for a target that cannot be measured here, U025 for a
-    model without kernels that can be tuned, U033 and U034 for an unknown strategy or policy, I030 where the report
+    model without kernels that can be tuned, U033, U034 and U056 for an unknown strategy, policy
+    or kind of features, I030 where the report
     cannot be written, and the errors of :func:`weft.compile` and of the database.
     """
     request = requested(
         trials=trials, minutes=minutes, effort=effort, threads=threads, strategy=strategy, policy=policy, seed=seed,
-        learned=learned, in_model=in_model, layouts=layouts, report=report,
+        features=features, in_model=in_model, layouts=layouts, report=report,
     )  # fmt: skip
     registry, options = registry_of(plugins), options or Options()
     chosen = registry.target(target)
@@ -207,7 +210,7 @@ def tune_kernel(
     sizes: Mapping[str, int | Sequence[int]] | None = None,
     strategy: str = "refine",
     seed: int = 0,
-    learned: bool = True,
+    features: str = DEFAULT_FEATURES,
     progress: bool = False,
     report: str | os.PathLike[str] | None = None,
     runner: Runner | None = None,
@@ -222,7 +225,7 @@ def tune_kernel(
     """
     request = requested(
         trials=trials, minutes=minutes, effort=effort, threads=threads, strategy=strategy, policy="gain", seed=seed,
-        learned=learned, in_model=False, layouts=False, report=report,
+        features=features, in_model=False, layouts=False, report=report,
     )  # fmt: skip
     chosen = registry_of().target(target)
     if runner is None:

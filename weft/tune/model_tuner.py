@@ -25,19 +25,14 @@ from weft.support.errors import UserError
 from weft.target import Target
 from weft.tensor_expr.nodes import Tensor
 from weft.tune.database import Database
-from weft.tune.draft.estimate import DraftMachine
-from weft.tune.draft.model import DraftModel
-from weft.tune.encoding import Encoding
+from weft.tune.guiding import DEFAULT_FEATURES, guide_of
 from weft.tune.in_model import Chosen, ModelRun, Verdicts, checked_in_model
 from weft.tune.kernel_tuner import KernelTuner, Memory, Tuner
 from weft.tune.measure.local import Runner, Workload, model_of
-from weft.tune.model.boosted import BoostedTrees, BoostingOptions
 from weft.tune.range_tuner import RangeTuner
 from weft.tune.record import TrialRecord
 from weft.tune.scheduler import Budget, Observer, TaskScheduler, TaskState
 from weft.tune.search import strategy_named
-from weft.tune.search.guides import DraftGuide, LearnedGuide
-from weft.tune.search.strategy import Guide
 from weft.tune.sketches import space_of
 from weft.tune.space import Space
 from weft.tune.workloads import ModelKernel, kernels_of_model
@@ -50,12 +45,12 @@ MOST_CHECKS: Final = 3
 
 @dataclass(frozen=True)
 class Settings:
-    """How to search. ``strategy`` is a name of :data:`weft.tune.search.STRATEGIES`; ``learned``: a cost model learns
-    from the trials; ``policy``: see :class:`~weft.tune.scheduler.TaskScheduler`; ``in_model``: check what is found in
+    """How to search. ``strategy`` is a name of :data:`weft.tune.search.STRATEGIES`; ``features``: what a cost model learns
+    from (:data:`weft.tune.guiding.FEATURES`); ``policy``: see :class:`~weft.tune.scheduler.TaskScheduler`; ``in_model``: check what is found in
     the model."""
 
     strategy: str = "refine"
-    learned: bool = True
+    features: str = DEFAULT_FEATURES
     policy: str = "gain"
     seed: int = 0
     in_model: bool = True
@@ -219,26 +214,15 @@ def tuner_of(
     :class:`~weft.tune.kernel_tuner.KernelTuner`."""
 
     def made(part: Workload, name: str) -> KernelTuner:
+        guide = guide_of(space, part, settings.features, settings.seed)
         return KernelTuner(
-            part, space, runner, strategy_named(settings.strategy), guide=guide_of(space, part, settings),
-            memory=memory, seed=settings.seed, run=name, has_default=has_default,
+            part, space, runner, strategy_named(settings.strategy), guide=guide, memory=memory, seed=settings.seed,
+            run=name, has_default=has_default,
         )  # fmt: skip
 
     if workload.sizes:
         return RangeTuner(workload, space, runner, made, memory=memory, seed=settings.seed, run=run)
     return made(workload, run)
-
-
-def guide_of(space: Space, workload: Workload, settings: Settings) -> Guide:
-    """The draft model of a kernel, corrected by what is learned from its trials."""
-    task = workload.task
-    machine, sizes = DraftMachine.of(task.target, workload.threads), next(iter(workload.sizes), ())
-    draft = DraftModel(space, task.program, machine, settings.seed, sizes=sizes)
-    if not settings.learned:
-        return DraftGuide(draft)
-    encoding = Encoding(space)
-    model = BoostedTrees(encoding.columns, BoostingOptions(residual=True, seed=settings.seed))
-    return LearnedGuide(encoding, model, draft, task.identity)
 
 
 def bound_of(kernel: ModelKernel) -> float:

@@ -16,6 +16,7 @@ from weft.support.words import counted, did_you_mean
 from weft.target import Target, host
 from weft.tune.by_size import ladder
 from weft.tune.database import Database
+from weft.tune.guiding import check_features
 from weft.tune.model.boosted import BoostedTrees
 from weft.tune.model_tuner import Settings
 from weft.tune.scheduler import Budget, check_policy
@@ -58,7 +59,9 @@ class Request:
             "budget": " or ".join(budget),
             "strategy": settings.strategy,
             "next kernel": settings.policy,
-            "predictions": "draft model and learned cost model" if settings.learned else "draft model",
+            "predictions": "draft model"
+            if settings.features == "none"
+            else f"draft model and learned cost model ({settings.features})",
             "seed": str(settings.seed),
         }
 
@@ -72,13 +75,13 @@ def requested(
     strategy: str,
     policy: str,
     seed: int,
-    learned: bool,
+    features: str,
     in_model: bool,
     layouts: bool,
     report: str | os.PathLike[str] | None,
 ) -> Request:
-    """The request of these arguments. Raises UserError U023 for a value that is out of range, U033 and U034 for an
-    unknown strategy or policy, InputError I030 where the report cannot be written."""
+    """The request of these arguments. Raises UserError U023 for a value that is out of range, U033, U034 and U056 for
+    an unknown strategy, policy or kind of features, InputError I030 where the report cannot be written."""
     if trials is not None and trials < 1:
         raise UserError(f"{shown(trials)} trials are no budget", code="U023", hint="at least 1, or an effort")
     if minutes is not None and not 0 < minutes < float("inf"):
@@ -98,21 +101,22 @@ def requested(
     check_policy(policy)
     if report is not None:
         check_writable(os.fspath(report))
-    learned, notes = _learning(learned)
-    settings = Settings(strategy, learned, policy, seed, in_model)
+    check_features(features)
+    features, notes = _learning(features)
+    settings = Settings(strategy, features, policy, seed, in_model)
     per_kernel = EFFORTS[effort] if trials is None and minutes is None else None
     return Request(settings, checked_threads(threads), trials, minutes, per_kernel, notes)
 
 
-def _learning(asked: bool) -> tuple[bool, tuple[str, ...]]:
-    """Whether a cost model can learn, and a note where it should but cannot."""
-    if not asked:
-        return False, ()
+def _learning(asked: str) -> tuple[str, tuple[str, ...]]:
+    """The features that a cost model can learn from, and a note where it should but cannot."""
+    if asked == "none":
+        return asked, ()
     try:
         BoostedTrees(("probe",))
     except MissingExtra as missing:
-        return False, (f"{missing.message} ({missing.hint}): the draft model predicts alone",)
-    return True, ()
+        return "none", (f"{missing.message} ({missing.hint}): the draft model predicts alone",)
+    return asked, ()
 
 
 @contextlib.contextmanager

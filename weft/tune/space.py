@@ -313,6 +313,12 @@ class Space:
         other = rng.randrange(len(knob.values) - 1)
         return point.changed(at, other + (other >= position))
 
+    def near_default(self, rng: Random, point: Point) -> Point:
+        """The point with about half of its decisions replaced by the default ones: of all combinations, few are
+        good."""
+        pairs = zip(point.positions, self.knobs(point), strict=True)
+        return Point(point.sketch, tuple(k.default if rng.random() < 0.5 else p for p, k in pairs))
+
     def crossed(self, rng: Random, a: Point, b: Point) -> Point:
         """A point whose knobs come from either parent, at random; ``a`` if the parents are of different sketches."""
         if a.sketch != b.sketch:

@@ -2,7 +2,8 @@
 
 A model is an ensemble of few boosters that see other samples of the rows and columns: their mean is the score, their
 difference the uncertainty. It learns the throughput relative to the best of a task, from 0 to 1, so that tasks of
-all sizes are alike; with ``residual`` the logarithm of the time relative to an analytic prediction.
+all sizes are alike; with ``residual`` the logarithm of the time relative to an analytic prediction, up to a constant of
+the task.
 
 Choices made by leaving out one kind of operator at a time (``benchmarks.cost_model``): squares order unseen operators
 a little better than ranks; with 31 bins and a third of the columns for each tree, models are as good as with twice as
@@ -146,6 +147,14 @@ class BoostedTrees:
         made._before = list(made._members)
         return made
 
+    def begun(self, options: BoostingOptions) -> Self:
+        """A model that knows what this one knows, and learns on with ``options``. Trials do not go with it."""
+        self._train()
+        made = type(self)(self.columns, options, feature_set=self.feature_set, version=self.version)
+        made._before = list(self._members)
+        made._members = list(self._members)
+        return made
+
     def _predictions(self, rows: NDArray[np.float32]) -> Numbers:
         """The prediction of each member for each row; a row of zeros if there is none."""
         self._train()
@@ -172,12 +181,13 @@ class BoostedTrees:
         self._members = made
 
     def _labels(self, tasks: Sequence[TaskSamples]) -> tuple[Numbers, Numbers | None]:
-        if self.options.residual:
-            return np.concatenate([t.residuals() for t in tasks]), None
         throughput = np.concatenate([t.throughput() for t in tasks])
         if self.options.objective == "rank":
             return np.round(throughput * (RANKS - 1)), None
-        return throughput, np.maximum(throughput, MIN_WEIGHT)
+        weights = np.maximum(throughput, MIN_WEIGHT)
+        if self.options.residual:
+            return np.concatenate([_centred(t) for t in tasks]), weights
+        return throughput, weights
 
     def _params(self, member: int) -> dict[str, Any]:
         o = self.options
@@ -190,6 +200,15 @@ class BoostedTrees:
             "feature_fraction_seed": seed + 1,
             "bagging_seed": seed + 2,
         }
+
+
+def _centred(task: TaskSamples) -> Numbers:
+    """What the prediction misses of each trial, beyond what it misses of all trials of this task, good ones above all:
+    by how much it is wrong about a whole kernel matters to nobody, and differs from kernel to kernel."""
+    residuals = task.residuals()
+    weights = np.maximum(task.throughput(), MIN_WEIGHT**2)
+    centred: Numbers = residuals - np.average(residuals, weights=weights)
+    return centred
 
 
 _Member: TypeAlias = "tuple[Any, ...]"

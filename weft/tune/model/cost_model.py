@@ -17,6 +17,11 @@ class CostModel(Protocol):
     for each candidate without a clock; models that do not correct a prediction ignore them.
     """
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was learned."""
+        ...
+
     def update(
         self,
         task_key: str,

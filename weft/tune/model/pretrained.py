@@ -1,6 +1,7 @@
 """The cost model that is shipped with the package: what was learned of many kernels before a search begins.
 
-The file is made on a quiet machine: ``python -m benchmarks.cost_model --write weft/tune/model/pretrained.txt.gz``.
+The file of a set of features is made on a quiet machine:
+``weft tune-corpus --db corpus.db --minutes 22 --train weft/tune/model/pretrained-nests.txt.gz``.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +18,18 @@ from weft.support.files import existing_file, replaced_file
 from weft.tune.model.boosted import BoostedTrees, BoostingOptions
 from weft.tune.model.sets import FeatureSet, feature_set
 
-SHIPPED: Final = Path(__file__).with_name("pretrained.txt.gz")
+FOLDER: Final = Path(__file__).parent
+"""Where the shipped models are."""
 MAX_BYTES: Final = 64 << 20
 """Longest text that is read; models take about a megabyte."""
 
 
-def pretrained(name: str = "stores", options: BoostingOptions | None = None) -> BoostedTrees:
+def shipped(name: str) -> Path:
+    """The file of the shipped model over the set of features ``name``, if there is one."""
+    return FOLDER / f"pretrained-{name}.txt.gz"
+
+
+def pretrained(name: str = "nests", options: BoostingOptions | None = None) -> BoostedTrees:
     """A model over the set of features ``name`` that goes on learning, with ``options``.
 
     It knows what the shipped model knows, if there is one for these features in their present version and for this
@@ -29,18 +37,23 @@ def pretrained(name: str = "stores", options: BoostingOptions | None = None) -> 
     U056 for an unknown set of features.
     """
     chosen = feature_set(name)
-    options = options or BoostingOptions()
+    options = options or BoostingOptions(residual=True)
     empty = BoostedTrees(chosen.columns, options, feature_set=chosen.name, version=chosen.version)
-    if not SHIPPED.exists():
+    if not shipped(name).exists():
         return empty
-    found = read_model(SHIPPED)
+    found = _read_once(shipped(name), shipped(name).stat().st_mtime_ns)
     if not _fits(found, chosen) or (found.options.objective, found.options.residual) != (
         options.objective,
         options.residual,
     ):
         return empty
-    found.options = options
-    return found
+    return found.begun(options)
+
+
+@lru_cache(maxsize=4)
+def _read_once(path: Path, modified: int) -> BoostedTrees:
+    """The model in a file: a tuner needs it for every kernel, and reading takes some milliseconds."""
+    return read_model(path)
 
 
 def read_model(path: str | os.PathLike[str]) -> BoostedTrees:

@@ -9,43 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.schedule.trace import Trace
 from weft.support.errors import UserError
 from weft.support.words import did_you_mean
-from weft.target import Target
-from weft.tir.nodes import Program
+from weft.tune.draft.rows import NEST_COLUMNS
+from weft.tune.model.candidate import Candidate
 from weft.tune.model.features import FEATURES_VERSION, GROUPS, NAMES, Matrix, features
-from weft.tune.model.knobs import knobs
 
 Vector: TypeAlias = "NDArray[np.float32]"
 
-MAX_KNOBS: Final = 96
-"""Numbers of the set ``knobs``; those of later decisions are left out, missing ones are 0."""
 SUMMED: Final = frozenset((*GROUPS["arithmetic"], *GROUPS["traffic"], "iterations"))
 """Columns whose counts add up over the statements of a kernel."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSet:
-    """A named set: ``columns`` are the names of the numbers of a vector; ``of(kernel, target, trace)`` makes it.
-
-    ``kernel`` is in kernel form. The trace is that of its schedule, which only the set ``knobs`` looks at.
-    """
+    """A named set: ``columns`` are the names of the numbers of a vector. ``lowers``: it looks at the kernel form, which
+    takes a hundred times as long to make as everything else."""
 
     name: str
     columns: tuple[str, ...]
-    make: Callable[[Program, Target, Trace | None], Vector]
+    make: Callable[[Candidate], Vector]
+    lowers: bool = True
     version: int = FEATURES_VERSION
 
-    def of(self, kernel: Program, target: Target, trace: Trace | None = None) -> Vector:
-        """The vector of one candidate. Raises UserError U050 for a program that is not in kernel form, and U051
-        without a trace where the set needs one."""
-        return self.make(kernel, target, trace)
+    def of(self, candidate: Candidate) -> Vector:
+        """The vector of one candidate. Raises WeftError for one that cannot be lowered, if the set needs that."""
+        return self.make(candidate)
 
 
 def feature_set(name: str) -> FeatureSet:
@@ -83,32 +77,25 @@ _COLUMN: Final = {name: n for n, name in enumerate(NAMES)}
 _RELATIONS: Final = tuple(name for group in ("loops", "traffic", "reuse", "curves") for name in GROUPS[group])
 
 
-def _stores(kernel: Program, target: Target, trace: Trace | None) -> Vector:
-    return summary(features(kernel, target))
+def _stores(candidate: Candidate) -> Vector:
+    return summary(features(candidate.kernel, candidate.task.target))
 
 
-def _relations(kernel: Program, target: Target, trace: Trace | None) -> Vector:
-    return summary(features(kernel, target), _RELATIONS)
+def _relations(candidate: Candidate) -> Vector:
+    return summary(features(candidate.kernel, candidate.task.target), _RELATIONS)
 
 
-def _knobs(kernel: Program, target: Target, trace: Trace | None) -> Vector:
-    if trace is None:
-        raise UserError(
-            "the set of features 'knobs' is made of the decisions of a schedule, which is not given",
-            code="U051",
-            hint="pass the trace of the schedule, or use the set 'stores'",
-        )
-    numbers: list[Any] = list(knobs(trace).values())[:MAX_KNOBS]
-    return np.array(numbers + [0.0] * (MAX_KNOBS - len(numbers)), np.float32)
+def _nests(candidate: Candidate) -> Vector:
+    return candidate.nest_row
 
 
 FEATURE_SETS: Final = {
     s.name: s
     for s in (
+        FeatureSet("nests", NEST_COLUMNS, _nests, lowers=False),
         FeatureSet("stores", NAMES, _stores),
         FeatureSet("relations", _RELATIONS, _relations),
-        FeatureSet("knobs", tuple(f"knob_{n}" for n in range(MAX_KNOBS)), _knobs),
     )
 }
-"""``stores``: everything that features tell. ``relations``: how data are used again, which means the same for all
-operators and machines. ``knobs``: the decisions of the schedule, for one kernel only."""
+"""``nests``: what the draft model sees in the scheduled program. ``stores``: everything that the features of the lowered
+program tell. ``relations``: how data are used again there, which means the same for all operators and machines."""

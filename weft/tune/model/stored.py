@@ -55,7 +55,7 @@ def model_of(text: str) -> StoredModel:
             raise UserError(
                 f"the cost model has the format {head['format_version']}, this version reads {FORMAT_VERSION}",
                 code="U054",
-                hint="train it again: python -m benchmarks.cost_model --write",
+                hint="train it again: weft tune-corpus --train FILE",
             )
         lengths = [[int(n) for n in m] for m in head["lengths"]]
         if head.pop("hash") != _hash(head, body):

@@ -1,7 +1,8 @@
 """Draft, verify, refine: the default strategy.
 
 *Draft*: a population evolves on the guide's predictions, from random points and the best measured ones.
-*Verify*: of the best few hundred, a few that differ from one another are measured, and the guide learns from them.
+*Verify*: the guide looks at the best few hundred more closely; a few that differ from one another are measured, and the
+guide learns from them.
 *Refine*: when that no longer helps, the neighbours of the best point are measured, the most promising first, until
 none is better. Then the search drafts again.
 """
@@ -93,7 +94,7 @@ class DraftVerifyRefine(Strategy):
         measured = [t.point for t in self.history.top(32)]
         current = (
             self.fresh(POPULATION // 2)
-            + self._near_defaults(POPULATION // 2)
+            + [self.space.near_default(self.rng, self.space.sample(self.rng)) for _ in range(POPULATION // 2)]
             + [self.space.mutated(self.rng, p) for p in measured for _ in range(8)]
         )
         for _ in range(GENERATIONS):
@@ -106,15 +107,6 @@ class DraftVerifyRefine(Strategy):
             current = list(dict.fromkeys([*best, *children]))
         return [p for p in self._best_of(current, VERIFIED + len(measured)) if not self.history.tried(p)]
 
-    def _near_defaults(self, count: int) -> list[Point]:
-        """Points that keep half of the default decisions of a sketch: of all combinations, few are good."""
-        found = []
-        for _ in range(count):
-            drawn = self.space.sample(self.rng)
-            pairs = zip(drawn.positions, self.space.knobs(drawn), strict=True)
-            found.append(Point(drawn.sketch, tuple(k.default if self.rng.random() < 0.5 else p for p, k in pairs)))
-        return found
-
     def _best_of(self, points: list[Point], count: int) -> list[Point]:
         scores = self.guide.score(points)
         return [points[i] for i in np.argsort(-scores, kind="stable")[:count]]
@@ -123,7 +115,7 @@ class DraftVerifyRefine(Strategy):
         """``count`` of the points: good ones that have few decisions in common with those chosen before."""
         if not points:
             return []
-        scores = np.array(self.guide.score(points), np.float64)
+        scores = np.array(self.guide.closely(points, count), np.float64)
         spread = float(np.subtract(*np.percentile(scores, [90, 10]))) or 1.0
         lost = np.zeros(len(points))
         found: list[Point] = []

@@ -25,6 +25,9 @@ class Guide(Protocol):
     def score(self, points: Sequence[Point]) -> NDArray[np.float64]:
         """A number for each point; more is better."""
 
+    def closely(self, points: Sequence[Point], count: int) -> NDArray[np.float64]:
+        """The same for few points, of which ``count`` will be measured: as exact as is worth the time."""
+
     def learn(self, trials: Sequence[Trial]) -> None:
         """Take in what was measured."""
 
@@ -39,6 +42,10 @@ class NoGuide:
     def score(self, points: Sequence[Point]) -> NDArray[np.float64]:
         """Zeros."""
         return np.zeros(len(points))
+
+    def closely(self, points: Sequence[Point], count: int) -> NDArray[np.float64]:
+        """Zeros."""
+        return self.score(points)
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """Nothing is learned."""

@@ -1,0 +1,171 @@
+"""A cost model from a tuning database, and how well it orders schedules of operators that it has not seen.
+
+Training sees the trials in the order of the database and draws nothing, so a database gives one model. A trial without a
+family is of a kernel that somebody tuned; its kernel's name stands for the family.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.kernels.task import KernelTask
+from weft.support.errors import UserError, WeftError
+from weft.support.progress import Reporter, Silent
+from weft.tune.corpus.building import family_of
+from weft.tune.corpus.stored import vector_of
+from weft.tune.database import Database
+from weft.tune.database.rows import StoredTrial
+from weft.tune.model.boosted import BoostedTrees, BoostingOptions
+from weft.tune.model.metrics import pairwise_accuracy, top_k_recall, top_k_speed
+from weft.tune.model.sets import FeatureSet, feature_set
+from weft.tune.record import Outcome
+
+KS: Final = (1, 8, 16)
+"""Numbers of candidates of which it is asked how many of the best are among them."""
+MIN_TRIALS: Final = 8
+"""A kernel with fewer trials tells nothing."""
+MIN_FAMILIES: Final = 2
+LEARNING: Final = BoostingOptions(residual=True, boosters=3, trees=80, leaves=15, learning_rate=0.1)
+"""How the shipped model learns."""
+LEARNING_ON: Final = BoostingOptions(residual=True)
+"""How a search goes on with it."""
+
+
+@dataclass(frozen=True)
+class KernelSamples:
+    """The trials of one kernel with so many threads: rows of features, seconds (infinite for failures), and those that
+    the draft model estimates."""
+
+    family: str
+    name: str
+    key: str
+    rows: NDArray[np.float32]
+    seconds: NDArray[np.float64]
+    draft: NDArray[np.float64]
+
+
+def samples_of(database: Database, features: FeatureSet, shown: Reporter | None = None) -> list[KernelSamples]:
+    """The kernels of a database that have enough trials. Schedules that are refused are left out: a search knows that
+    before it asks the model. Kernels that this version of Weft cannot read are left out, too."""
+    found, shown = [], shown or Silent()
+    for stored in database.workloads():
+        shown.advance()
+        try:
+            task = stored.task()
+        except WeftError:
+            continue
+        groups: dict[int, list[StoredTrial]] = defaultdict(list)
+        for t in database.trials(stored):
+            if t.is_readable and t.outcome not in (Outcome.REFUSED, Outcome.LOST):
+                groups[t.threads].append(t)
+        for threads, trials in groups.items():
+            made = _samples(task, stored.name, trials, threads, features)
+            if made is not None:
+                found.append(made)
+    return found
+
+
+def _samples(
+    task: KernelTask, name: str, trials: Sequence[StoredTrial], threads: int, features: FeatureSet
+) -> KernelSamples | None:
+    family = next((f for t in trials if (f := family_of(t.run)) is not None), name)
+    best: dict[str | None, StoredTrial] = {}
+    for t in trials:  # the default schedule, and what was confirmed, are measured several times
+        if t.trace_text not in best or _seconds(t) < _seconds(best[t.trace_text]):
+            best[t.trace_text] = t
+    vectors, seconds, draft = [], [], []
+    for t in best.values():
+        found = vector_of(t.features, features, task, t.trace, threads)
+        if found is not None and np.isfinite(found[1]) and found[1] > 0:
+            vectors.append(found[0])
+            draft.append(found[1])
+            seconds.append(_seconds(t))
+    if len(vectors) < MIN_TRIALS or not np.isfinite(seconds).any():
+        return None
+    key = f"{task.identity} {threads}"
+    return KernelSamples(family, name, key, np.stack(vectors), np.array(seconds), np.array(draft))
+
+
+def _seconds(trial: StoredTrial) -> float:
+    """Without the drift of the machine, where that is known."""
+    if trial.outcome in (Outcome.OK, Outcome.SLOW):
+        return trial.steady or trial.seconds or np.inf
+    return np.inf
+
+
+def trained(given: Sequence[KernelSamples], features: FeatureSet, options: BoostingOptions = LEARNING) -> BoostedTrees:
+    """A model that has learned from all samples. Raises MissingExtra without LightGBM."""
+    model = BoostedTrees(features.columns, options, feature_set=features.name, version=features.version)
+    for s in given:
+        model.update(s.key, s.rows, s.seconds.tolist(), s.draft)
+    return model
+
+
+def train(database: Database, name: str = "nests", shown: Reporter | None = None) -> BoostedTrees:
+    """The model of a database, over the set of features ``name``. Raises UserError U058 where the database has too few
+    kernels, U056 for an unknown set, MissingExtra without LightGBM."""
+    features = feature_set(name)
+    return trained(enough(samples_of(database, features, shown), database), features)
+
+
+def enough(given: list[KernelSamples], database: Database) -> list[KernelSamples]:
+    """The samples. Raises UserError U058 for those of a single family, or none."""
+    families = len({s.family for s in given})
+    if families < MIN_FAMILIES:
+        raise UserError(
+            f"'{database.path}' has kernels of {families} families with {MIN_TRIALS} trials each, too few to learn from",
+            code="U058",
+            hint="measure more: weft tune-corpus --db FILE --minutes 20",
+        )
+    return given
+
+
+# -- evaluation --------------------------------------------------------------------------------------------------------
+
+Scorer = Callable[[Sequence[KernelSamples]], Callable[[KernelSamples], Any]]
+"""Learns from samples, and gives a function that scores those of another kernel."""
+
+
+def by_draft(_: Sequence[KernelSamples]) -> Callable[[KernelSamples], Any]:
+    """The draft model alone, which learns nothing."""
+    return lambda s: -np.log(s.draft)
+
+
+def by_model(features: FeatureSet, options: BoostingOptions = LEARNING) -> Scorer:
+    """A learned model: of what the draft gets wrong, or of the throughput alone where ``options`` say so."""
+
+    def learn(known: Sequence[KernelSamples]) -> Callable[[KernelSamples], Any]:
+        model = trained(known, features, options)
+        return lambda s: model.predict(s.key, s.rows, s.draft)
+
+    return learn
+
+
+def qualities(scores: Any, seconds: Any) -> tuple[float, ...]:
+    """Recall and speed of the first k for each of :data:`KS`, and the rank correlation."""
+    recall = [top_k_recall(scores, seconds, k) for k in KS]
+    return (*recall, *(top_k_speed(scores, seconds, k) for k in KS), 2 * pairwise_accuracy(scores, seconds) - 1)
+
+
+QUALITIES: Final = (*(f"recall, {k}" for k in KS), *(f"speed, {k}" for k in KS), "rank correlation")
+"""What :func:`qualities` gives. The rank correlation is Kendall's."""
+
+
+def held_out(given: Sequence[KernelSamples], scorer: Scorer) -> dict[str, list[tuple[float, ...]]]:
+    """For each family, the qualities of each of its kernels, by what was learned from all other families."""
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for family in dict.fromkeys(s.family for s in given):
+        score = scorer([s for s in given if s.family != family])
+        found[family] = [qualities(score(s), s.seconds) for s in given if s.family == family]
+    return found
+
+
+def throughput_alone(options: BoostingOptions = LEARNING) -> BoostingOptions:
+    """The same learning without a draft model."""
+    return replace(options, residual=False)

@@ -1,0 +1,54 @@
+"""Which guide a search has: the draft model alone, or corrected by a cost model over features of a kind."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from weft.support.errors import UserError
+from weft.support.words import did_you_mean
+from weft.tune.draft.estimate import DraftMachine
+from weft.tune.draft.model import DraftModel
+from weft.tune.encoding import Encoding
+from weft.tune.measure.local import Workload
+from weft.tune.model.boosted import BoostedTrees, BoostingOptions
+from weft.tune.model.pretrained import pretrained
+from weft.tune.model.sets import FEATURE_SETS
+from weft.tune.search.described import KnobRows, NestRows
+from weft.tune.search.guides import DraftGuide, LearnedGuide
+from weft.tune.search.lowered import LoweredGuide
+from weft.tune.search.strategy import Guide
+from weft.tune.space import Space
+
+FEATURES: Final = {
+    "nests": "what the draft model sees of a schedule: loops, registers, bytes into caches",
+    "knobs": "the decisions of a schedule, which mean something for one kernel only",
+    "stores": "everything that is known of the lowered programs of the best candidates",
+    "relations": "how data are used again in the lowered programs of the best candidates",
+    "none": "nothing: the draft model predicts alone",
+}
+"""What a cost model learns from, by name."""
+DEFAULT_FEATURES: Final = "nests"
+
+
+def check_features(name: str) -> None:
+    """Raise UserError U056 for an unknown kind of features."""
+    if name not in FEATURES:
+        hint = did_you_mean(name, FEATURES, f"features: {', '.join(FEATURES)}")
+        raise UserError(f"there are no features '{name}'", code="U056", hint=hint)
+
+
+def guide_of(space: Space, workload: Workload, features: str, seed: int = 0) -> Guide:
+    """The draft model of a kernel, corrected by what is learned from ``features`` of its trials, and by what the shipped
+    model knows of such features, if it does. Raises MissingExtra where a model is needed and LightGBM is not there."""
+    task, options = workload.task, BoostingOptions(residual=True, seed=seed)
+    draft = DraftModel(space, task.program, DraftMachine.of(task.target, workload.threads), seed)
+    if features == "none":
+        return DraftGuide(draft)
+    if features == "knobs":
+        encoding = Encoding(space)
+        model = BoostedTrees(encoding.columns, options)
+        return LearnedGuide(KnobRows(encoding, draft), model, draft, task.identity)
+    nests = LearnedGuide(NestRows(draft), pretrained("nests", options), draft, task.identity)
+    if features == "nests":
+        return nests
+    return LoweredGuide(nests, space, workload, FEATURE_SETS[features], pretrained(features, options))
