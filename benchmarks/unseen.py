@@ -20,9 +20,9 @@ from weft.kernels.task import KernelTask
 from weft.lowering.te_to_tir import te_to_tir
 from weft.target import Target
 from weft.tir.nodes import Program
+from weft.tune.guiding import DEFAULT_FEATURES, guide_of
 from weft.tune.kernel_tuner import KernelTuner
 from weft.tune.measure.local import LocalRunner, Workload
-from weft.tune.guiding import DEFAULT_FEATURES, guide_of
 from weft.tune.search import strategy_named
 from weft.tune.sketches import space_of
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import representative
 from operator_cases import CASES, operands
+from weft.tune.model.knobs import knobs
 
 from weft import tensor_expr as te
 from weft.backends.catalogue import backend_of
@@ -30,7 +31,6 @@ from weft.tir.text import parse
 from weft.tir.visit import stores
 from weft.tune.model.features import GROUPS, MAX_ROWS, NAMES, features
 from weft.tune.model.footprint import Stride, footprint, strides_between
-from weft.tune.model.knobs import knobs
 from weft.tune.model.sets import FEATURE_SETS, MAX_KNOBS, feature_set, summary
 
 sys.path.append(str(Path(__file__).parents[1] / "schedule"))

@@ -26,6 +26,7 @@ COMMANDS = {
     "blame": "Find the stage and the kernel that cause a wrong result.",
     "opt": "Run passes on the text of a program.",
     "tune": "Search faster schedules for the kernels of a model, by measuring them.",
+    "tune-corpus": "Measure many kernels, for the cost model that all searches begin with.",
     "db": "Show, merge and prune databases of tuned schedules.",
     "cache": "Show or clear the kernel cache.",
     "targets": "List the machines to compile for.",

@@ -50,7 +50,7 @@ class Workload:
         known: dict[str, GraphExpr] = {}
         for name, given in self.operands.items():
             shape, dtype = given if isinstance(given[-1], str) else (given, "float32")
-            made = _weight(name, shape, dtype) if name in self.weights.split() else var(name, shape, dtype)  # type: ignore[arg-type]  # a shape
+            made = _weight(name, shape, dtype) if name in self.weights.split() else var(name, shape, dtype)
             known[name] = made
         for number, (operator, operands, attrs) in enumerate(self.steps):
             known[str(number)] = known["."] = call(OPERATORS[operator], [known[n] for n in operands.split()], attrs)
@@ -66,7 +66,8 @@ def _weight(name: str, shape: Any, dtype: str) -> Constant:
 def _product(m: int, k: int, n: int, *then: str) -> Workload:
     steps: list[Step] = [("matmul", "x w", {})]
     steps += [(name, ". b" if name == "add" else ".", {}) for name in then]
-    return Workload("matmul", {"x": (m, k), "w": (k, n), "b": (n,)} if "add" in then else {"x": (m, k), "w": (k, n)}, steps, "w b")  # fmt: skip
+    operands = {"x": (m, k), "w": (k, n), "b": (n,)}
+    return Workload("matmul", {n: s for n, s in operands.items() if n != "b" or "add" in then}, steps, "w b")
 
 
 def _batched(x: Shape, y: Shape, transposed: bool = False) -> Workload:
@@ -151,7 +152,12 @@ CHAINS: Final = (
     _attention(4, 64, 64, 32),
     _attention(12, 128, 128, 64),
     _attention(6, 1, 257, 64),
-    Workload("elementwise", {"x": (256, 1024), "y": (256, 1024), "b": (1024,)}, [("add", "x y", {}), ("mul", ". b", {}), ("sigmoid", ".", {})], "b"),  # fmt: skip
+    Workload(
+        "elementwise",
+        {"x": (256, 1024), "y": (256, 1024), "b": (1024,)},
+        [("add", "x y", {}), ("mul", ". b", {}), ("sigmoid", ".", {})],
+        "b",
+    ),
     Workload("elementwise", {"x": (2000, 2000), "y": (2000, 2000)}, [("add", "x y", {}), ("relu", ".", {})]),
     Workload("elementwise", {"x": (33, 97), "y": (33, 1)}, [("sub", "x y", {}), ("exp", ".", {})]),
     Workload("elementwise", {"x": (1, 64, 56, 56), "s": (1, 64, 1, 1)}, [("mul", "x s", {}), ("hard_swish", ".", {})]),
@@ -169,8 +175,15 @@ CHAINS: Final = (
     _one("transposition", "transpose", (12, 64, 49), perm=(1, 0, 2)),
     _one("transposition", "transpose", (1023, 769), "relu", perm=(1, 0)),
     Workload("look-up", {"x": (30000, 128), "i": ((512,), "int64")}, [("gather", "x i", {})]),
-    Workload("look-up", {"x": (1000, 96), "i": ((64, 33), "int64"), "b": (96,)}, [("gather", "x i", {}), ("add", ". b", {})], "b"),  # fmt: skip
-    Workload("joining", {"x": (1, 64, 56, 56), "y": (1, 32, 56, 56)}, [("concat", "x y", {"axis": 1}), ("relu", ".", {})]),  # fmt: skip
+    Workload(
+        "look-up",
+        {"x": (1000, 96), "i": ((64, 33), "int64"), "b": (96,)},
+        [("gather", "x i", {}), ("add", ". b", {})],
+        "b",
+    ),
+    Workload(
+        "joining", {"x": (1, 64, 56, 56), "y": (1, 32, 56, 56)}, [("concat", "x y", {"axis": 1}), ("relu", ".", {})]
+    ),
     _one("resizing", "resize", (1, 16, 40, 40), sizes=(1, 16, 80, 80)),
     _one("resizing", "resize", (1, 32, 28, 28), sizes=(1, 32, 56, 56), mode="nearest"),
     _one("scan", "cumsum", (256, 500), axis=1),
@@ -211,7 +224,9 @@ def _scaled(operator: OpDef) -> Workload | None:
             best = types
             scale = scale + 1 if scale < 8 else int(scale * 1.3)
         if best is not None and _nbytes(best) > wanted // 16:
-            operands = {f"x{n}": (tuple(map(int, t.shape)), str(t.dtype)) for n, t in enumerate(best)}  # type: ignore[call-overload]  # static
+            operands = {
+                f"x{n}": (tuple(d for d in t.shape if isinstance(d, int)), str(t.dtype)) for n, t in enumerate(best)
+            }
             family = (operator.compute.__module__ if operator.compute else "").rpartition(".")[2]
             return Workload(family, operands, [(operator.name, " ".join(operands), dict(case.attrs))])
     return None

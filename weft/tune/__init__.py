@@ -15,6 +15,7 @@ _PUBLIC = {
     "Knobs": "weft.tune.template",
     "TuningResult": "weft.tune.results",
     "TuningStopped": "weft.tune.results",
+    "tune_corpus": "weft.tune.corpus.api",
     "tune_kernel": "weft.tune.api",
     "tune_model": "weft.tune.api",
 }
@@ -24,6 +25,7 @@ __all__ = [*_PUBLIC]
 if TYPE_CHECKING:
     from weft.tune.api import tune_kernel as tune_kernel
     from weft.tune.api import tune_model as tune_model
+    from weft.tune.corpus.api import tune_corpus as tune_corpus
     from weft.tune.results import KernelResult as KernelResult
     from weft.tune.results import TuningResult as TuningResult
     from weft.tune.results import TuningStopped as TuningStopped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from weft.support.errors import UserError
@@ -11,7 +12,7 @@ from weft.tune.draft.model import DraftModel
 from weft.tune.encoding import Encoding
 from weft.tune.measure.local import Workload
 from weft.tune.model.boosted import BoostedTrees, BoostingOptions
-from weft.tune.model.pretrained import pretrained
+from weft.tune.model.pretrained import LEARNING_ON, pretrained
 from weft.tune.model.sets import FEATURE_SETS
 from weft.tune.search.described import KnobRows, NestRows
 from weft.tune.search.guides import DraftGuide, LearnedGuide
@@ -38,15 +39,15 @@ def check_features(name: str) -> None:
 
 
 def guide_of(space: Space, workload: Workload, features: str, seed: int = 0) -> Guide:
-    """The draft model of a kernel, corrected by what is learned from ``features`` of its trials, and by what the shipped
-    model knows of such features, if it does. Raises MissingExtra where a model is needed and LightGBM is not there."""
-    task, options = workload.task, BoostingOptions(residual=True, seed=seed)
+    """The draft model of a kernel, corrected by what is learned from ``features`` of its trials, and by what the
+    shipped model knows of such features, if it does. Raises MissingExtra where a model is needed and LightGBM is not there."""
+    task, options = workload.task, replace(LEARNING_ON, seed=seed)
     draft = DraftModel(space, task.program, DraftMachine.of(task.target, workload.threads), seed)
     if features == "none":
         return DraftGuide(draft)
     if features == "knobs":
         encoding = Encoding(space)
-        model = BoostedTrees(encoding.columns, options)
+        model = BoostedTrees(encoding.columns, BoostingOptions(residual=True, seed=seed))
         return LearnedGuide(KnobRows(encoding, draft), model, draft, task.identity)
     nests = LearnedGuide(NestRows(draft), pretrained("nests", options), draft, task.identity)
     if features == "nests":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,23 +31,23 @@ def corpus_kernels(target: Target, threads: int = 1, models: Sequence[Any] = ())
     """The different kernels of the workloads of the catalogue, then those of ``models`` (anything that
     :func:`weft.load` takes). Raises what loading a model raises."""
     found: dict[str, CorpusKernel] = {}
-    beside = Counter[str]()
     for kernel in (*_of_catalogue(target, threads), *_of_models(target, threads, models)):
-        if kernel.workload.task.identity in found:
-            continue
-        beside[kernel.name] += kernel.family == kernel.name
-        if beside[kernel.name] <= MAX_BESIDE:
-            found[kernel.workload.task.identity] = kernel
+        found.setdefault(kernel.workload.task.identity, kernel)
     return list(found.values())
 
 
 def _of_catalogue(target: Target, threads: int) -> Iterator[CorpusKernel]:
+    beside: dict[str, set[str]] = defaultdict(set)
     for made in workloads():
         operators = {operator for operator, _, _ in made.steps}
         for k in kernels_of_model(made.module(), target, threads):
             # a change of layout beside a product is a kernel of its own kind
-            own = any(operator in k.name for operator in operators)
-            yield CorpusKernel(k.name, made.family if own else k.name, k.workload)
+            if any(operator in k.name for operator in operators):
+                yield CorpusKernel(k.name, made.family, k.workload)
+                continue
+            beside[k.name].add(k.workload.task.identity)
+            if len(beside[k.name]) <= MAX_BESIDE:
+                yield CorpusKernel(k.name, k.name, k.workload)
 
 
 def _of_models(target: Target, threads: int, models: Sequence[Any]) -> Iterator[CorpusKernel]:

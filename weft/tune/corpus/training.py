@@ -23,7 +23,8 @@ from weft.tune.database import Database
 from weft.tune.database.rows import StoredTrial
 from weft.tune.model.boosted import BoostedTrees, BoostingOptions
 from weft.tune.model.metrics import pairwise_accuracy, top_k_recall, top_k_speed
-from weft.tune.model.sets import FeatureSet, feature_set
+from weft.tune.model.pretrained import LEARNING_ON
+from weft.tune.model.sets import FeatureSet, beside_default, feature_set
 from weft.tune.record import Outcome
 
 KS: Final = (1, 8, 16)
@@ -31,10 +32,8 @@ KS: Final = (1, 8, 16)
 MIN_TRIALS: Final = 8
 """A kernel with fewer trials tells nothing."""
 MIN_FAMILIES: Final = 2
-LEARNING: Final = BoostingOptions(residual=True, boosters=3, trees=80, leaves=15, learning_rate=0.1)
-"""How the shipped model learns."""
-LEARNING_ON: Final = BoostingOptions(residual=True)
-"""How a search goes on with it."""
+LEARNING: Final = replace(LEARNING_ON, trees=80, leaves=15, learning_rate=0.1)
+"""How the shipped model learns; searches go on with :data:`~weft.tune.model.pretrained.LEARNING_ON`."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,11 @@ def _samples(
             seconds.append(_seconds(t))
     if len(vectors) < MIN_TRIALS or not np.isfinite(seconds).any():
         return None
-    key = f"{task.identity} {threads}"
-    return KernelSamples(family, name, key, np.stack(vectors), np.array(seconds), np.array(draft))
+    default = vector_of(best[None].features if None in best else None, features, task, None, threads)
+    if default is None:
+        return None
+    rows = beside_default(np.stack(vectors), default[0])
+    return KernelSamples(family, name, f"{task.identity} {threads}", rows, np.array(seconds), np.array(draft))
 
 
 def _seconds(trial: StoredTrial) -> float:
@@ -101,7 +103,7 @@ def _seconds(trial: StoredTrial) -> float:
 
 def trained(given: Sequence[KernelSamples], features: FeatureSet, options: BoostingOptions = LEARNING) -> BoostedTrees:
     """A model that has learned from all samples. Raises MissingExtra without LightGBM."""
-    model = BoostedTrees(features.columns, options, feature_set=features.name, version=features.version)
+    model = BoostedTrees(features.model_columns, options, feature_set=features.name, version=features.version)
     for s in given:
         model.update(s.key, s.rows, s.seconds.tolist(), s.draft)
     return model
@@ -138,7 +140,7 @@ def by_draft(_: Sequence[KernelSamples]) -> Callable[[KernelSamples], Any]:
 
 
 def by_model(features: FeatureSet, options: BoostingOptions = LEARNING) -> Scorer:
-    """A learned model: of what the draft gets wrong, or of the throughput alone where ``options`` say so."""
+    """A learned model over ``features``."""
 
     def learn(known: Sequence[KernelSamples]) -> Callable[[KernelSamples], Any]:
         model = trained(known, features, options)
@@ -166,6 +168,7 @@ def held_out(given: Sequence[KernelSamples], scorer: Scorer) -> dict[str, list[t
     return found
 
 
-def throughput_alone(options: BoostingOptions = LEARNING) -> BoostingOptions:
-    """The same learning without a draft model."""
-    return replace(options, residual=False)
+ALONE: Final = replace(LEARNING, analytic_weight=0.0)
+"""The same learning, without the draft model beside it."""
+RESIDUAL: Final = replace(LEARNING, analytic_weight=0.0, residual=True)
+"""The same learning, of the logarithm of what the draft model gets wrong."""

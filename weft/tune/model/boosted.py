@@ -40,11 +40,14 @@ MIN_TRIALS: Final = 8
 @dataclass(frozen=True, slots=True)
 class BoostingOptions:
     """How a model learns. ``objective``: ``square`` (weighted squares of the error) or ``rank`` (the order within each
-    task). ``residual``: corrects an analytic prediction, always by squares. ``boosters``: members of the ensemble, with
-    ``trees`` of ``leaves`` each for what is learned online. Raises UserError U053 for values without meaning."""
+    task). ``residual``: corrects the logarithm of an analytic prediction, always by squares. ``analytic_weight``: else,
+    so much of that logarithm counts beside what is learned, where both say nearly the same or the trees do not tell
+    candidates apart. ``boosters``: members of the ensemble, with ``trees`` of ``leaves`` each for what is learned
+    online. Raises UserError U053 for values without meaning."""
 
     objective: Literal["square", "rank"] = "square"
     residual: bool = False
+    analytic_weight: float = 0.0
     boosters: int = 3
     trees: int = 40
     leaves: int = 15
@@ -56,7 +59,15 @@ class BoostingOptions:
             raise UserError(f"the objective '{self.objective}' is unknown", code="U053", hint="square or rank")
         if self.residual and self.objective == "rank":
             raise UserError("a residual has no rank", code="U053", hint="objective='square'")
-        if min(self.boosters, self.trees) < 1 or self.leaves < 2 or not 0 < self.learning_rate <= 1 or self.seed < 0:
+        if self.residual and self.analytic_weight:
+            raise UserError("a residual counts the analytic prediction in full", code="U053", hint="analytic_weight=0")
+        if (
+            min(self.boosters, self.trees) < 1
+            or self.leaves < 2
+            or not 0 < self.learning_rate <= 1
+            or not 0 <= self.analytic_weight < float("inf")
+            or self.seed < 0
+        ):
             raise UserError(
                 f"a model needs boosters and trees, leaves and a learning rate up to 1, not {self}", code="U053"
             )
@@ -89,6 +100,10 @@ class BoostedTrees:
         self._is_trained = True
 
     @property
+    def _needs_analytic(self) -> bool:
+        return self.options.residual or self.options.analytic_weight > 0
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing was learned."""
         return not self._before and not self._tasks
@@ -104,7 +119,7 @@ class BoostedTrees:
         nothing then."""
         rows = checked_rows(features, self.columns)
         times = checked_seconds(seconds, len(rows))
-        predicted = checked_analytic(analytic, len(rows), self.options.residual)
+        predicted = checked_analytic(analytic, len(rows), self._needs_analytic)
         if len(rows):
             self._tasks.setdefault(task_key, TaskSamples()).add(rows, times, predicted)
             self._is_trained = False
@@ -112,9 +127,11 @@ class BoostedTrees:
     def predict(self, task_key: str, features: ArrayLike, analytic: ArrayLike | None = None) -> Numbers:
         """See :meth:`CostModel.predict`. Raises UserError U051 or U052 for numbers that do not fit."""
         rows = checked_rows(features, self.columns)
-        predicted = checked_analytic(analytic, len(rows), self.options.residual)
+        predicted = checked_analytic(analytic, len(rows), self._needs_analytic)
         mean: Numbers = self._predictions(rows).mean(axis=0)
-        return -(np.log(predicted) + mean) if self.options.residual else mean
+        if self.options.residual:
+            return -(np.log(predicted) + mean)
+        return mean - self.options.analytic_weight * np.log(predicted)
 
     def uncertainty(self, task_key: str, features: ArrayLike) -> Numbers:
         """See :meth:`CostModel.uncertainty`: the standard deviation between the members of the ensemble."""

@@ -18,6 +18,9 @@ from weft.support.files import existing_file, replaced_file
 from weft.tune.model.boosted import BoostedTrees, BoostingOptions
 from weft.tune.model.sets import FeatureSet, feature_set
 
+LEARNING_ON: Final = BoostingOptions(analytic_weight=0.1)
+"""How searches learn from features that mean the same for all kernels, whether they begin with a shipped model or with
+nothing."""
 FOLDER: Final = Path(__file__).parent
 """Where the shipped models are."""
 MAX_BYTES: Final = 64 << 20
@@ -37,8 +40,8 @@ def pretrained(name: str = "nests", options: BoostingOptions | None = None) -> B
     U056 for an unknown set of features.
     """
     chosen = feature_set(name)
-    options = options or BoostingOptions(residual=True)
-    empty = BoostedTrees(chosen.columns, options, feature_set=chosen.name, version=chosen.version)
+    options = options or LEARNING_ON
+    empty = BoostedTrees(chosen.model_columns, options, feature_set=chosen.name, version=chosen.version)
     if not shipped(name).exists():
         return empty
     found = _read_once(shipped(name), shipped(name).stat().st_mtime_ns)
@@ -82,4 +85,4 @@ def write_model(model: BoostedTrees, path: str | os.PathLike[str], options: Boos
 
 
 def _fits(model: BoostedTrees, chosen: FeatureSet) -> bool:
-    return (model.feature_set, model.version, model.columns) == (chosen.name, chosen.version, chosen.columns)
+    return (model.feature_set, model.version, model.columns) == (chosen.name, chosen.version, chosen.model_columns)

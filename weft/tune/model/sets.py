@@ -37,9 +37,20 @@ class FeatureSet:
     lowers: bool = True
     version: int = FEATURES_VERSION
 
+    @property
+    def model_columns(self) -> tuple[str, ...]:
+        """The columns of :func:`beside_default`, which models learn from."""
+        return (*self.columns, *(f"relative_{c}" for c in self.columns))
+
     def of(self, candidate: Candidate) -> Vector:
         """The vector of one candidate. Raises WeftError for one that cannot be lowered, if the set needs that."""
         return self.make(candidate)
+
+
+def beside_default(rows: Matrix, default: Vector) -> Matrix:
+    """Rows of a set, each followed by its differences to those of the default schedule: what is the same in all
+    schedules of a kernel says nothing about which of them is fast, and differs from kernel to kernel."""
+    return np.concatenate([rows, rows - default], axis=1)
 
 
 def feature_set(name: str) -> FeatureSet:

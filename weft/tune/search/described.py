@@ -1,7 +1,7 @@
 """Points as rows of features, for models that learn from trials while a search runs.
 
-Two kinds need no program: the decisions themselves, and what the draft model sees. A row of the kind that needs the lowered
-program takes as long as a tenth of a trial or more; :mod:`weft.tune.search.lowered` is about these.
+Two kinds need no program: the decisions themselves, and what the draft model sees. A row of the kinds that
+need the lowered program takes as long as a tenth of a trial or more: :mod:`weft.tune.search.lowered` is about these.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.tune.draft.model import DraftModel
-from weft.tune.draft.rows import NEST_COLUMNS
 from weft.tune.encoding import Encoding
-from weft.tune.model.cost_model import CostModel
+from weft.tune.model.sets import FEATURE_SETS, beside_default
 from weft.tune.space import Point
 
 REFUSED_SECONDS: Final = 1e6
@@ -37,14 +36,10 @@ class Described(Protocol):
 
 
 class KnobRows:
-    """The decisions of points, which mean something in one space only. Without a ``draft`` nothing is predicted.
+    """The decisions of points, which mean something in one space only. Without a ``draft`` nothing is predicted."""
 
-    ``before`` is a model over what the draft sees that corrects it beforehand, so that what is learned of the decisions
-    begins where that model ends.
-    """
-
-    def __init__(self, encoding: Encoding, draft: DraftModel | None = None, before: CostModel | None = None) -> None:
-        self._encoding, self._draft, self._before = encoding, draft, before
+    def __init__(self, encoding: Encoding, draft: DraftModel | None = None) -> None:
+        self._encoding, self._draft = encoding, draft
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -54,24 +49,21 @@ class KnobRows:
     def of(self, points: Sequence[Point]) -> tuple[Rows, Seconds | None]:
         """See :class:`Described`."""
         rows = self._encoding.rows(points)
-        if self._draft is None:
-            return rows, None
-        if self._before is None:
-            return rows, np.minimum(self._draft.seconds(points), REFUSED_SECONDS)
-        seen, seconds = NestRows(self._draft).of(points)
-        corrected = np.exp(-self._before.predict("", seen, seconds))
-        return rows, np.where(seconds >= REFUSED_SECONDS, REFUSED_SECONDS, np.minimum(corrected, REFUSED_SECONDS))
+        return rows, None if self._draft is None else np.minimum(self._draft.seconds(points), REFUSED_SECONDS)
 
 
 class NestRows:
-    """What the draft model sees of points, which means the same for all kernels."""
+    """What the draft model sees of points, which means the same for all kernels, beside that of the default point."""
 
-    columns = NEST_COLUMNS
+    columns = FEATURE_SETS["nests"].model_columns
 
     def __init__(self, draft: DraftModel) -> None:
         self._draft = draft
+        self._default: NDArray[np.float32] | None = None
 
     def of(self, points: Sequence[Point]) -> tuple[Rows, Seconds]:
         """See :class:`Described`."""
+        if self._default is None:
+            self._default = self._draft.rows([self._draft.space.default()])[0][0]
         rows, seconds = self._draft.rows(points)
-        return rows, np.minimum(seconds, REFUSED_SECONDS)
+        return beside_default(rows, self._default), np.minimum(seconds, REFUSED_SECONDS)

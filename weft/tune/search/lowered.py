@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from weft.support.errors import WeftError
 from weft.tune.measure.local import Workload
 from weft.tune.model.candidate import Candidate
 from weft.tune.model.cost_model import CostModel
-from weft.tune.model.sets import FeatureSet
+from weft.tune.model.sets import FeatureSet, beside_default
 from weft.tune.search.history import Trial
 from weft.tune.search.strategy import Guide
 from weft.tune.space import Point, Space
@@ -116,10 +117,22 @@ class LoweredGuide:
         each = self._measuring / self._trials if self._trials else TRIAL_SECONDS
         return MAX_SHARE * (self._measuring + each * count) - self._lowering
 
+    @cached_property
+    def _default(self) -> NDArray[np.float32]:
+        """The row of the default point; of zeros where it is refused."""
+        try:
+            return self._features.of(self._candidate(self._space.default()))
+        except WeftError:
+            return np.zeros(len(self._features.columns), np.float32)
+
+    def _candidate(self, point: Point) -> Candidate:
+        return Candidate.of(self._workload.task, self._space.trace(point), self._workload.threads)
+
     def _look_at(self, point: Point) -> None:
         try:
-            candidate = Candidate.of(self._workload.task, self._space.trace(point), self._workload.threads)
-            self._known[point] = self._features.of(candidate), max(candidate.draft_seconds, 1e-12)
+            candidate = self._candidate(point)
+            (row,) = beside_default(self._features.of(candidate)[None], self._default)
+            self._known[point] = row, max(candidate.draft_seconds, 1e-12)
         except WeftError:
             self._known[point] = None
 
