@@ -1,155 +1,235 @@
-"""How well learned cost models order schedules of an operator they have never seen.
+"""How well learned cost models order schedules of operators they have never seen, and how much that shortens a search.
 
-    python -m benchmarks.cost_model --points 64 --corpus corpus.jsonl     # measure, store, report
-    python -m benchmarks.cost_model --corpus corpus.jsonl --json          # report again, as a record
-    python -m benchmarks.cost_model --corpus corpus.jsonl --write weft/tune/model/pretrained.txt.gz
+    weft tune-corpus --db corpus.db --minutes 22          # measures; Weft's own list of kernels
+    python -m benchmarks.cost_model --db corpus.db        # needs no clock: all times are in the database
+    python -m benchmarks.cost_model --db corpus.db --features nests,stores --kernels 40 --json FILE
 
-Random schedules of a dozen kinds of operators are measured. For each kind, a model learns from all others and scores
-those of the kind. "recall" is the share of the k fastest schedules among the k of highest score, "speed" that of the
-fastest among them relative to the fastest of all, both as means over the kernels. Run nothing else on the machine.
+For each family of operators, a model learns from all others and scores the schedules of the family. "recall" is the
+share of the k fastest schedules among the k of highest score, "speed" that of the fastest among them relative to the
+fastest of all, both as means over the kernels; the rank correlation is Kendall's.
+
+Searches are replayed on kernels of which the database has many schedules: a search chooses among these alone, a few at
+a time, by what its guide predicts, and learns from their times. It has reached the best when it has one that is within
+5 %. The pretrained model knows nothing of the family.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.cost_corpus import KERNELS, Point, corpus, read, write
 from benchmarks.report import Table, tables_to_json
-from weft.backends.catalogue import backend_of
-from weft.kernels.machine_code import scheduled
-from weft.support.errors import WeftError
-from weft.target import Target
-from weft.tir.nodes import Program
+from weft.support.errors import ScheduleError
+from weft.tune.corpus.training import (
+    ALONE,
+    LEARNING,
+    QUALITIES,
+    RESIDUAL,
+    KernelSamples,
+    Scorer,
+    by_draft,
+    by_model,
+    enough,
+    held_out,
+    qualities,
+    samples_of,
+    trained,
+)
+from weft.tune.database import Database
+from weft.tune.database.rows import StoredKernel, StoredTrial
+from weft.tune.draft.estimate import DraftMachine
+from weft.tune.draft.model import DraftModel
+from weft.tune.encoding import Encoding
+from weft.tune.measure.local import Workload
 from weft.tune.model.boosted import BoostedTrees, BoostingOptions
-from weft.tune.model.metrics import pairwise_accuracy, top_k_recall, top_k_speed
-from weft.tune.model.pretrained import write_model
-from weft.tune.model.sets import FEATURE_SETS
+from weft.tune.model.pretrained import LEARNING_ON
+from weft.tune.model.sets import FeatureSet, feature_set
+from weft.tune.record import Outcome
+from weft.tune.search.described import KnobRows, NestRows
+from weft.tune.search.guides import DraftGuide, LearnedGuide
+from weft.tune.search.history import History
+from weft.tune.search.strategy import Guide, NoGuide
+from weft.tune.sketches import space_of
+from weft.tune.space import Point, Space
 
-KS: Final = (1, 8, 32)
-LEARNING: Final = BoostingOptions(trees=120, leaves=31)
-"""How models learn from the whole corpus."""
-MODELS: Final = {
-    "stores": ("stores", LEARNING),
-    "stores, by rank": ("stores", replace(LEARNING, objective="rank")),
-    "relations": ("relations", LEARNING),
-    "knobs": ("knobs", LEARNING),
-}
-Scores = Callable[[str, Any], Any]
-
-
-@dataclass(frozen=True)
-class Samples:
-    """The points of one kernel: vectors for each set of features, and seconds, infinite for those without a time."""
-
-    operator: str
-    task: str
-    vectors: Mapping[str, Any]
-    seconds: Any
+NEAR_BEST: Final = 0.95
+BATCH: Final = 4
+"""Schedules that a replayed search measures at once."""
+MIN_POOL: Final = 100
+"""Fewest schedules of a kernel whose search is replayed."""
+SEEDS: Final = 5
 
 
-def samples(points: Iterable[Point], target: Target) -> list[Samples]:
-    """Points by kernel, with their features. A schedule that is refused has no features, and is left out: a search
-    knows that before it asks the model."""
-    tasks: dict[str, list[Point]] = defaultdict(list)
-    for p in points:
-        tasks[p.task].append(p)
-    found = []
-    for task, members in tasks.items():
-        program, maker = members[0].program, backend_of(target)
-        known = [(p, kernel) for p in members if (kernel := _lowered(p, program, target, maker)) is not None]
-        if known:
-            vectors = {
-                name: np.stack([s.of(kernel, target, p.trace) for p, kernel in known])
-                for name, s in FEATURE_SETS.items()
-            }
-            seconds = np.array([np.inf if p.seconds is None else p.seconds for p, _ in known])
-            found.append(Samples(members[0].operator, task, vectors, seconds))
-    return found
-
-
-def _lowered(p: Point, program: Program, target: Target, maker: Any) -> Program | None:
-    try:
-        made: Program = maker.lower(scheduled(program, target, p.trace).program, target)
-    except WeftError:
-        return None
-    return made
-
-
-def trained(given: Sequence[Samples], name: str, options: BoostingOptions) -> BoostedTrees:
-    """A model that has learned from all points."""
-    chosen = FEATURE_SETS[name]
-    model = BoostedTrees(chosen.columns, options, feature_set=name, version=chosen.version)
-    for s in given:
-        model.update(s.task, s.vectors[name], s.seconds)
-    return model
-
-
-def held_out(given: Sequence[Samples], name: str, options: BoostingOptions) -> list[tuple[float, ...]]:
-    """For each kernel, what models that know no kernel of its kind reach: see :func:`qualities`."""
-    rows = []
-    for operator in dict.fromkeys(s.operator for s in given):
-        model = trained([s for s in given if s.operator != operator], name, options)
-        rows += [qualities(model.predict(s.task, s.vectors[name]), s.seconds) for s in given if s.operator == operator]
-    return rows
-
-
-def qualities(scores: Any, seconds: Any) -> tuple[float, ...]:
-    """Recall and speed of the first k for each of :data:`KS`, and the share of pairs in the right order."""
-    recall = [top_k_recall(scores, seconds, k) for k in KS]
-    return (*recall, *(top_k_speed(scores, seconds, k) for k in KS), pairwise_accuracy(scores, seconds))
-
-
-def report(given: Sequence[Samples]) -> Table:
-    """The table of all models, and of scores that are drawn by chance."""
+def ordering(given: Sequence[KernelSamples], features: FeatureSet) -> Table:
+    """The table of what orders schedules, and of scores that are drawn by chance."""
     rng = np.random.default_rng(0)
     chance = [qualities(rng.random(len(s.seconds)), s.seconds) for s in given for _ in range(10)]
     rows: list[tuple[object, ...]] = [("chance", *np.mean(chance, axis=0).tolist())]
-    for label, (name, options) in MODELS.items():
-        rows.append((label, *np.mean(held_out(given, name, options), axis=0).tolist()))
-    columns = ("features", *(f"recall, {k}" for k in KS), *(f"speed, {k}" for k in KS), "pairs in order")
-    kinds = len({s.operator for s in given})
+    scorers: dict[str, Scorer] = {
+        "draft model": by_draft,
+        "draft and learned": by_model(features, LEARNING),
+        "draft and learned residual": by_model(features, RESIDUAL),
+        "learned alone": by_model(features, ALONE),
+        "learned alone, by rank": by_model(features, replace(ALONE, objective="rank")),
+    }
+    for label, scorer in scorers.items():
+        found = [row for kernels in held_out(given, scorer).values() for row in kernels]
+        rows.append((label, *np.mean(found, axis=0).tolist()))
     count = sum(len(s.seconds) for s in given)
-    note = (
-        f"{count} schedules of {len(given)} kernels of {kinds} kinds; the kind that is scored is left out of training."
-    )
-    return Table("Learned cost models, on kinds of operators that they have not seen", columns, tuple(rows), note)
+    families = len({s.family for s in given})
+    note = f"{count} schedules of {len(given)} kernels of {families} families; the family that is scored is left out."
+    return Table(f"Learned cost models ({features.name}), on unseen operators", ("by", *QUALITIES), tuple(rows), note)
 
 
-def _points(points: int, kinds: Sequence[str], stored: Path | None, target: Target) -> list[Point]:
-    if stored is not None and stored.exists():
-        return read(stored)
-    made = list(corpus(points, target, kinds=kinds))
-    if stored is not None:
-        write(made, stored)
-    return made
+# -- replayed searches -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Pool:
+    """A kernel of which many schedules are known: the trial of each point of its space."""
+
+    name: str
+    space: Space
+    workload: Workload
+    baseline: StoredTrial
+    trials: dict[Point, StoredTrial]
+
+    def speed(self, trial: StoredTrial) -> float:
+        """Relative to the default schedule; 0 of a failure."""
+        if trial.outcome not in (Outcome.OK, Outcome.SLOW):
+            return 0.0
+        return float(_seconds(self.baseline) / _seconds(trial))
+
+    @property
+    def best(self) -> float:
+        """The best speed."""
+        return max([1.0, *(self.speed(t) for t in self.trials.values() if t.ok)])
+
+
+def _seconds(trial: StoredTrial) -> float:
+    return trial.steady or trial.seconds or np.inf
+
+
+def pool_of(database: Database, stored: StoredKernel) -> Pool | None:
+    """The pool of a kernel; None where it has too few schedules, or the default one is within 5 % of the best."""
+    trials = [t for t in database.trials(stored) if t.threads == 1 and t.is_readable]
+    default = [t for t in trials if t.trace_text is None and t.ok]
+    if len(trials) < MIN_POOL or not default:
+        return None
+    task = stored.task()
+    space = space_of(task)
+    points: dict[Point, StoredTrial] = {}
+    for t in trials:
+        point = None if t.trace is None else space.point(t.trace)
+        if point is not None and t.outcome is not Outcome.REFUSED and _is(space, point, t):
+            points[point] = t
+    made = Pool(stored.name, space, Workload(task), min(default, key=_seconds), points)
+    return made if len(points) >= MIN_POOL and made.best > 1 / NEAR_BEST else None
+
+
+def _is(space: Space, point: Point, trial: StoredTrial) -> bool:
+    try:
+        return space.trace(point).to_json() == trial.trace_text
+    except ScheduleError:
+        return False
+
+
+def replayed(pool: Pool, guide: Guide, seed: int) -> int:
+    """Trials until the best is reached."""
+    history = History(pool.baseline.record)
+    left = list(pool.trials)
+    np.random.default_rng(seed).shuffle(left)  # type: ignore[arg-type]  # of a list, in place
+    while left:
+        scores = guide.closely(left, BATCH)
+        order = np.argsort(-scores, kind="stable")[:BATCH]
+        chosen = [left[i] for i in order.tolist()]
+        told = []
+        for point in chosen:
+            trial = pool.trials[point]
+            told.append(history.add(point, replace(trial.record, seconds=_seconds(trial), relative=None)))
+            if trial.ok and pool.speed(trial) >= NEAR_BEST * pool.best:
+                return len(history.trials)
+        guide.learn(told)
+        left = [p for p in left if p not in set(chosen)]
+    return len(history.trials)
+
+
+def guides(pool: Pool, before: BoostedTrees, seed: int) -> dict[str, Guide]:
+    """The guides that are compared, new ones."""
+    key = pool.workload.task.identity
+
+    def draft() -> DraftModel:
+        made = DraftModel(pool.space, pool.workload.task.program, DraftMachine.of(pool.workload.task.target, 1), seed)
+        made.seconds(list(pool.trials))
+        return made
+
+    def learned(model: BoostedTrees) -> LearnedGuide:
+        d = draft()
+        return LearnedGuide(NestRows(d), model, d, key)
+
+    options, d = replace(LEARNING_ON, seed=seed), draft()
+    encoding = Encoding(pool.space)
+    knobs = BoostedTrees(encoding.columns, BoostingOptions(residual=True, seed=seed))
+    return {
+        "random order": NoGuide(),
+        "draft": DraftGuide(draft()),
+        "knobs": LearnedGuide(KnobRows(encoding, d), knobs, d, key),
+        "nests": learned(BoostedTrees(before.columns, options)),
+        "nests, pretrained": learned(before.begun(options)),
+    }
+
+
+def searches(database: Database, given: Sequence[KernelSamples], features: FeatureSet) -> Table:
+    """Trials of replayed searches until the best is reached, as means over the seeds."""
+    rows: list[tuple[object, ...]] = []
+    labels: list[str] = []
+    for stored in database.workloads():
+        pool = pool_of(database, stored)
+        if pool is None:
+            continue
+        family = next((s.family for s in given if s.key.startswith(pool.workload.task.identity)), "")
+        before = trained([s for s in given if s.family != family], features)
+        found: dict[str, list[int]] = {}
+        for seed in range(SEEDS):
+            for label, guide in guides(pool, before, seed).items():
+                found.setdefault(label, []).append(replayed(pool, guide, seed))
+        labels = list(found)
+        rows.append((f"{family}: {pool.name}", len(pool.trials), pool.best, *(np.mean(n) for n in found.values())))
+    if rows:
+        means: list[Any] = [float(np.exp(np.mean([np.log(r[3 + i]) for r in rows]))) for i in range(len(labels))]  # type: ignore[call-overload]  # numbers
+        rows.append(("geometric mean", "", "", *means))
+    note = f"Means of {SEEDS} seeds. Each search chooses among the schedules in the database alone, {BATCH} at a time."
+    columns = ("kernel", "schedules", "best speed", *labels)
+    return Table(f"Trials until {NEAR_BEST:.0%} of the best is reached", columns, tuple(rows), note)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cost_model", description=__doc__)
-    parser.add_argument("--points", type=int, default=64, help="schedules of each kernel (default: 64)")
-    parser.add_argument("--kinds", default=",".join(KERNELS), help="operators, with commas between them (default: all)")
-    parser.add_argument("--corpus", type=Path, help="file of measured points: read if it exists, else written")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="also train a model with all points, and store it")
-    parser.add_argument("--json", action="store_true", help="the record with all digits")
-    parser.add_argument("--markdown", action="store_true")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cost_model",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--db", type=Path, required=True, help="tuning database that weft tune-corpus wrote")
+    parser.add_argument("--features", default="nests", help="sets of features, with commas between them")
+    parser.add_argument("--no-searches", action="store_true", help="replay no searches")
+    parser.add_argument("--json", type=Path, default=None, help="write the tables as a record")
     options = parser.parse_args()
-    kinds = tuple(options.kinds.split(","))
-    unknown = [k for k in kinds if k not in KERNELS]
-    if unknown or options.points < 2 or len(kinds) < 2:
-        parser.error(f"two points and two kinds at least, of {', '.join(KERNELS)}")
-    target = Target("cpu")
-    given = samples(_points(options.points, kinds, options.corpus, target), target)
-    if options.write is not None:
-        write_model(trained(given, *MODELS["stores"]), options.write, BoostingOptions())
-    table = report(given)
-    print(tables_to_json([table]) if options.json else table.markdown() if options.markdown else table.plain(), end="")
+    tables = []
+    with Database(options.db) as database:
+        for name in options.features.split(","):
+            tables.append(ordering(enough(samples_of(database, feature_set(name)), database), feature_set(name)))
+            print(tables[-1].plain(), flush=True)
+        if not options.no_searches:
+            nests = feature_set("nests")
+            tables.append(searches(database, enough(samples_of(database, nests), database), nests))
+            print(tables[-1].plain())
+    if options.json:
+        options.json.write_text(tables_to_json(tables))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.cost_corpus import KERNELS
 from benchmarks.report import Table, tables_to_json
+from benchmarks.tuning_kernels import KERNELS
 from weft import te
 from weft.kernels.task import KernelTask
 from weft.lowering.te_to_tir import te_to_tir
@@ -29,9 +29,9 @@ from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
 from weft.target import Target
 from weft.tir.nodes import Program
+from weft.tune.guiding import DEFAULT_FEATURES, FEATURES, guide_of
 from weft.tune.kernel_tuner import KernelTuner
 from weft.tune.measure.local import LocalRunner, Workload
-from weft.tune.model_tuner import Settings, guide_of
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.search import STRATEGIES, strategy_named
 from weft.tune.sketches import space_of
@@ -84,7 +84,7 @@ def _template_space() -> tuple[Program, Space]:
     return program, Space((TemplateSketch(program, conv2d_template),))
 
 
-def _of_corpus(kind: str) -> Callable[[], tuple[Program, Space]]:
+def _of_kind(kind: str) -> Callable[[], tuple[Program, Space]]:
     def made() -> tuple[Program, Space]:
         program = KERNELS[kind].make(*KERNELS[kind].shapes[0])
         return program, space_of(KernelTask(program, Target("cpu")))
@@ -94,9 +94,9 @@ def _of_corpus(kind: str) -> Callable[[], tuple[Program, Space]]:
 
 SPACES: Final[dict[str, Callable[[], tuple[Program, Space]]]] = {
     "conv2d": _template_space,
-    **{kind: _of_corpus(kind) for kind in KERNELS},
+    **{kind: _of_kind(kind) for kind in KERNELS},
 }
-"""Kernels and their spaces: the template, and the sketches of the kinds of the corpus."""
+"""Kernels and their spaces: the template, and the sketches of a dozen kinds of operators."""
 
 
 @dataclass
@@ -155,11 +155,11 @@ class Shared:
         return max([1.0, *(1 / t for t in times)])
 
 
-def search(shared: Shared, kernel: str, strategy: str, seed: int, trials: int, learned: bool = True) -> list[float]:
+def search(shared: Shared, kernel: str, strategy: str, seed: int, trials: int, features: str) -> list[float]:
     """The best speed relative to the default schedule after each trial."""
     program, space = SPACES[kernel]()
     workload = Workload(KernelTask(program, Target("cpu")))
-    guide = guide_of(space, workload, Settings(seed=seed, learned=learned))
+    guide = guide_of(space, workload, features, seed)
     is_template = isinstance(space.sketches[0], TemplateSketch)
     tuner = KernelTuner(
         workload, space, shared, strategy_named(strategy), guide=guide, seed=seed, has_default=not is_template
@@ -180,7 +180,9 @@ def trials_to(curve: Sequence[float], wanted: float) -> int:
     return next((i + 1 for i, b in enumerate(curve) if b >= wanted), 2 * len(curve))
 
 
-def table(kernels: Sequence[str], strategies: Sequence[str], seeds: int, trials: int, path: Path | None) -> Table:
+def table(
+    kernels: Sequence[str], strategies: Sequence[str], seeds: int, trials: int, path: Path | None, features: str
+) -> Table:
     """All searches, and what they reached."""
     rows: list[tuple[object, ...]] = []
     for kernel in kernels:
@@ -188,7 +190,7 @@ def table(kernels: Sequence[str], strategies: Sequence[str], seeds: int, trials:
         with LocalRunner() as runner:
             shared = Shared(runner, path, kernel)
             for strategy in strategies:
-                curves[strategy] = [search(shared, kernel, strategy, seed, trials) for seed in range(seeds)]
+                curves[strategy] = [search(shared, kernel, strategy, seed, trials, features) for seed in range(seeds)]
                 print(f"{kernel} {strategy}: {[round(c[-1], 3) for c in curves[strategy]]}", flush=True)
             best = shared.best()
         for strategy, found in curves.items():
@@ -204,12 +206,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernels", default=",".join(SPACES), help="comma-separated")
     parser.add_argument("--strategies", default=",".join(STRATEGIES), help="comma-separated")
+    parser.add_argument("--features", default=DEFAULT_FEATURES, choices=list(FEATURES), help="of the cost model")
     parser.add_argument("--trials", type=int, default=96)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--corpus", type=Path, default=None, help="file of measured schedules, which is added to")
     parser.add_argument("--json", type=Path, default=None, help="write the table as a record")
     given = parser.parse_args()
-    made = table(given.kernels.split(","), given.strategies.split(","), given.seeds, given.trials, given.corpus)
+    made = table(
+        given.kernels.split(","), given.strategies.split(","), given.seeds, given.trials, given.corpus, given.features
+    )
     print(made.plain())
     if given.json:
         given.json.write_text(tables_to_json([made]))

@@ -210,11 +210,15 @@ def test_a_model_without_kernels_has_nothing_to_tune(tmp_path: Path) -> None:
 def test_without_lightgbm_the_draft_predicts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {"trials": None, "minutes": None, "effort": "low", "threads": 1, "report": None}
     given |= {"strategy": "refine", "policy": "gain", "seed": 0, "in_model": True, "layouts": False}
-    assert requested(learned=True, **given).settings.learned and not requested(learned=True, **given).notes
+    asked = requested(features="knobs", **given)
+    assert asked.settings.features == "knobs" and not asked.notes
+    with pytest.raises(UserError, match="no features 'knob'") as error:
+        requested(features="knob", **given)
+    assert error.value.code == "U056"
     monkeypatch.setitem(sys.modules, "lightgbm", None)
-    without = requested(learned=True, **given)
-    assert not without.settings.learned and "weft[tune]" in without.notes[0]
-    assert requested(learned=False, **given).notes == ()
+    without = requested(features="nests", **given)
+    assert without.settings.features == "none" and "weft[tune]" in without.notes[0]
+    assert requested(features="none", **given).notes == ()
 
 
 # -- kernels ----------------------------------------------------------------------------------------------------------

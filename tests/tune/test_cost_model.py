@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.cost_corpus import Point, read, traces, write
-from benchmarks.cost_model import MODELS, Samples, held_out, qualities, report, samples
-from weft.schedule.trace import Trace
 from weft.support.errors import MissingExtra, UserError
-from weft.target import Target
 from weft.tune.model import pretrained as shipped
 from weft.tune.model.boosted import MIN_TRIALS, BoostedTrees, BoostingOptions
 from weft.tune.model.cost_model import CostModel
 from weft.tune.model.metrics import pairwise_accuracy, top_k_recall, top_k_speed
-from weft.tune.model.pretrained import pretrained, read_model, write_model
+from weft.tune.model.pretrained import LEARNING_ON, pretrained, read_model, write_model
 from weft.tune.model.samples import FAILED_RATIO, TaskSamples
 from weft.tune.model.sets import FEATURE_SETS
 
@@ -255,6 +252,8 @@ def test_a_residual_model_needs_an_analytic_prediction() -> None:
     [
         {"objective": "best"},
         {"objective": "rank", "residual": True},
+        {"residual": True, "analytic_weight": 0.1},
+        {"analytic_weight": -1.0},
         {"boosters": 0},
         {"trees": 0},
         {"leaves": 1},
@@ -281,41 +280,46 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- the shipped model -------------------------------------------------------------------------------------------------
 
 
-def model_of_stores(options: BoostingOptions | None = None, version: int | None = None) -> BoostedTrees:
-    chosen = FEATURE_SETS["stores"]
+def model_of_nests(options: BoostingOptions | None = None, version: int | None = None) -> BoostedTrees:
+    chosen = FEATURE_SETS["nests"]
     version = chosen.version if version is None else version
-    model = BoostedTrees(chosen.columns, options, feature_set="stores", version=version)
-    rows = np.zeros((50, len(chosen.columns)))
+    model = BoostedTrees(chosen.model_columns, options or LEARNING_ON, feature_set="nests", version=version)
+    rows = np.zeros((50, len(chosen.model_columns)))
     rows[:, :12] = candidates(50, 1)
     model.update("task", rows, seconds_of(rows).tolist(), [1.0] * 50)
     return model
 
 
 def test_the_shipped_model_is_where_learning_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "model.txt.gz"
-    monkeypatch.setattr(shipped, "SHIPPED", path)
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    path = shipped.shipped("nests")
     empty = pretrained()
-    assert empty.is_empty and empty.columns == FEATURE_SETS["stores"].columns
-    write_model(model_of_stores(BoostingOptions(trees=7)), path, BoostingOptions(trees=3))
+    assert empty.is_empty and empty.columns == FEATURE_SETS["nests"].model_columns
+    model = model_of_nests(replace(LEARNING_ON, trees=7))
+    write_model(model, path, replace(LEARNING_ON, trees=3))
     found = pretrained()
-    assert not found.is_empty and found.options == BoostingOptions()
+    assert not found.is_empty and found.options == LEARNING_ON
     assert read_model(path).options.trees == 3
     rows = np.zeros((5, len(found.columns)))
     rows[:, :12] = candidates(5, 2)
-    assert np.array_equal(found.predict("t", rows), model_of_stores(BoostingOptions(trees=7)).predict("t", rows))
-    assert pretrained("relations").is_empty and pretrained("knobs").is_empty
+    known = model.predict("t", rows, [1.0] * 5)
+    assert np.array_equal(found.predict("t", rows, [1.0] * 5), known)
+    found.update("t", np.repeat(rows, 4, axis=0), [1.0, 2.0] * 10, [1.0] * 20)
+    assert not np.array_equal(found.predict("t", rows, [1.0] * 5), known)
+    assert np.array_equal(pretrained().predict("t", rows, [1.0] * 5), known), "what one search learns is its own"
+    assert pretrained("relations").is_empty and pretrained("stores").is_empty
     assert pretrained(options=BoostingOptions(residual=True)).is_empty, "it learned something else"
-    assert pretrained(options=BoostingOptions(seed=4)).options.seed == 4
+    assert pretrained(options=replace(LEARNING_ON, seed=4)).options.seed == 4
     before = path.read_bytes()
-    write_model(model_of_stores(BoostingOptions(trees=7)), path, BoostingOptions(trees=3))
+    write_model(model_of_nests(replace(LEARNING_ON, trees=7)), path, replace(LEARNING_ON, trees=3))
     assert path.read_bytes() == before
-    write_model(model_of_stores(version=0), path)
+    write_model(model_of_nests(version=0), path)
     assert pretrained().is_empty, "of another version of the features"
 
 
 def test_files_without_a_model_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.txt.gz"
-    whole = gzip.compress(model_of_stores(BoostingOptions(boosters=1, trees=1)).to_text().encode())
+    whole = gzip.compress(model_of_nests(BoostingOptions(boosters=1, trees=1)).to_text().encode())
     for data in (b"", b"no archive", whole[:-20], whole[:40], gzip.compress(b"\xff\xfe"), gzip.compress(b"text")):
         path.write_bytes(data)
         with pytest.raises(UserError, match="not a cost model") as error:
@@ -354,51 +358,3 @@ def test_metrics_refuse_what_cannot_be_compared(scores: Any, seconds: Any, k: in
     with pytest.raises(UserError) as error:
         top_k_recall(scores, seconds, k)
     assert error.value.code == "U055"
-
-
-# -- the benchmark -----------------------------------------------------------------------------------------------------
-
-
-def test_points_are_stored_and_read(tmp_path: Path) -> None:
-    point = Point("row_sums", (32, 8192), Trace(), 1.5e-6)
-    failed = Point("row_sums", (32, 8192), Trace(), None)
-    write([point, failed], tmp_path / "corpus.jsonl")
-    assert read(tmp_path / "corpus.jsonl") == [point, failed]
-    assert point.task == failed.task == "row_sums 32x8192"
-
-
-def test_random_decisions_of_a_kernel_become_samples() -> None:
-    import random
-
-    target = Target("x86-64-v3")
-    kernel = Point("row_sums", (256, 1024), Trace(), None)
-    drawn = list(traces(kernel.program, target, 5, random.Random(0)))
-    assert len(drawn) == len({t.to_json() for t in drawn}) == 5
-    points = [Point("row_sums", (256, 1024), t, 1e-6 * n or None) for n, t in enumerate(drawn)]
-    (found,) = samples(points, target)
-    assert found.task == "row_sums 256x1024" and 0 < len(found.seconds) <= 5
-    for name, s in FEATURE_SETS.items():
-        assert found.vectors[name].shape == (len(found.seconds), len(s.columns))
-
-
-def test_the_report_compares_models_on_kinds_they_have_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    for label, (name, _) in list(MODELS.items()):
-        monkeypatch.setitem(MODELS, label, (name, BoostingOptions(trees=10)))
-
-    def kernel(operator: str, seed: int) -> Samples:
-        rows = candidates(60, seed)
-        vectors = {}
-        for name, s in FEATURE_SETS.items():
-            vectors[name] = np.zeros((60, len(s.columns)))
-            if name != "knobs":
-                vectors[name][:, :12] = rows
-        return Samples(operator, f"{operator} {seed}", vectors, seconds_of(rows))
-
-    given = [kernel(operator, seed) for seed, operator in enumerate(("a", "a", "b", "c"))]
-    assert len(held_out(given, "stores", BoostingOptions(trees=10))) == len(given)
-    table = report(given)
-    pairs = {str(r[0]): float(str(r[-1])) for r in table.rows}
-    assert pairs.keys() == {"chance", *MODELS}
-    assert pairs["stores"] > 0.7 > pairs["chance"] > 0.4
-    assert pairs["knobs"] == 0.5, "knobs that are all equal tell nothing"
-    assert len(qualities([1.0, 2.0], [2.0, 1.0])) == len(table.columns) - 1

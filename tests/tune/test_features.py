@@ -14,24 +14,30 @@ import numpy as np
 import pytest
 import representative
 from operator_cases import CASES, operands
-from weft.tune.model.knobs import knobs
 
 from weft import tensor_expr as te
 from weft.backends.catalogue import backend_of
 from weft.cost.assumed import EXTENT
 from weft.graph.types import TensorType
 from weft.kernels.machine_code import lowered, scheduled
+from weft.kernels.task import KernelTask
 from weft.lowering.graph_to_te import compute
 from weft.lowering.te_to_tir import te_to_tir
+from weft.schedule.trace import Trace
 from weft.support.dtypes import DType
 from weft.support.errors import UserError
 from weft.target import Target
 from weft.tir.nodes import Program
 from weft.tir.text import parse
 from weft.tir.visit import stores
+from weft.tune.draft.estimate import DraftMachine
+from weft.tune.draft.model import DraftModel
+from weft.tune.draft.rows import NEST_COLUMNS
+from weft.tune.model.candidate import Candidate
 from weft.tune.model.features import GROUPS, MAX_ROWS, NAMES, features
 from weft.tune.model.footprint import Stride, footprint, strides_between
-from weft.tune.model.sets import FEATURE_SETS, MAX_KNOBS, feature_set, summary
+from weft.tune.model.sets import FEATURE_SETS, beside_default, feature_set, summary
+from weft.tune.sketches import space_of
 
 sys.path.append(str(Path(__file__).parents[1] / "schedule"))
 from random_programs import random_program  # helpers of the schedule tests
@@ -281,7 +287,7 @@ def check(kernel: Program, target: Target) -> None:
     assert len(made) or not stores(kernel.body)
     assert np.isfinite(made).all() and (made >= 0).all()
     for s in (FEATURE_SETS["stores"], FEATURE_SETS["relations"]):
-        vector = s.of(kernel, target)
+        vector = summary(made, s.columns)
         assert vector.shape == (len(s.columns),) and vector.dtype == np.float32 and np.isfinite(vector).all()
 
 
@@ -372,48 +378,47 @@ def test_offsets_are_the_strides_of_the_loops_that_made_them(offsets: list[int],
     assert strides_between(offsets) == strides
 
 
-# -- sets and knobs ----------------------------------------------------------------------------------------------------
-
-
-def test_decisions_are_numbers_by_name() -> None:
-    program = dict(representative.programs(TARGET))["matmul_bias_gelu_0"]
-    trace = scheduled(program, TARGET).trace
-    found = knobs(trace)
-    first = trace.decisions[0]
-    assert found[f"{first.position}_sample_choice_0"] == pytest.approx(log2(1 + first.values[first.decision]))
-    order = next(d for d in trace.decisions if d.name == "sample_order")
-    swapped = knobs(trace.with_decision(order.position, (1, 0)))
-    assert [found[f"{order.position}_sample_order_{n}"] for n in range(2)] == [0, 1]
-    assert [swapped[f"{order.position}_sample_order_{n}"] for n in range(2)] == [1, 0]
-    assert {k: v for k, v in found.items() if "order" not in k} == {
-        k: v for k, v in swapped.items() if "order" not in k
-    }
-
-
-def test_texts_and_tiles_are_several_numbers() -> None:
-    from weft.schedule import Schedule
-
-    s = Schedule(dict(representative.programs(TARGET))["reduction_0"])
-    loop = s.get_loops(s.get_blocks()[0])[0]
-    s.sample_tile(loop, parts=2, decision=(5, 1))
-    s.sample_choice(("serial", "parallel", "unroll"), decision=1)
-    assert list(knobs(s.trace).values()) == pytest.approx([log2(6), 1, 0, 1, 0])
+# -- sets --------------------------------------------------------------------------------------------------------------
 
 
 def test_sets_are_found_by_name() -> None:
-    kernel = lowered(dict(representative.programs(TARGET))["gather_0"], TARGET)
-    assert set(FEATURE_SETS) == {"stores", "relations", "knobs"}
+    assert set(FEATURE_SETS) == {"nests", "stores", "relations"}
     assert set(FEATURE_SETS["relations"].columns) < set(FEATURE_SETS["stores"].columns)
     assert not any(c.startswith("machine_") for c in FEATURE_SETS["relations"].columns)
-    trace = scheduled(dict(representative.programs(TARGET))["gather_0"], TARGET).trace
-    vector = feature_set("knobs").of(kernel, TARGET, trace)
-    assert vector.shape == (MAX_KNOBS,) and vector.any()
-    with pytest.raises(UserError, match="decisions") as error:
-        feature_set("knobs").of(kernel, TARGET)
-    assert error.value.code == "U051"
     with pytest.raises(UserError, match="no set of features 'store'") as error:
         feature_set("store")
     assert error.value.code == "U056" and "stores" in str(error.value)
+
+
+def test_sets_describe_a_schedule_beside_the_default_one() -> None:
+    task = KernelTask(dict(representative.programs(TARGET))["matmul_bias_gelu_0"], TARGET)
+    default, tiled = Candidate.of(task, None), Candidate.of(task, Trace())
+    for s in FEATURE_SETS.values():
+        rows = np.stack([s.of(c) for c in (default, tiled)])
+        made = beside_default(rows, rows[0])
+        assert made.shape == (2, len(s.model_columns)) == (2, 2 * len(s.columns)) and np.isfinite(made).all()
+        assert not made[0, len(s.columns) :].any() and made[1, len(s.columns) :].any()
+        assert np.array_equal(rows[1], s.of(Candidate.of(task, Trace()))), "the same for the same schedule"
+    assert tiled.draft_seconds > default.draft_seconds > 0
+
+
+@pytest.mark.parametrize("name", ["matmul_bias_gelu_0", "conv_relu_0", "softmax_0", "transpose_0", "gather_0"])
+def test_nests_are_estimated_as_by_the_draft_model(name: str) -> None:
+    """A row of one scheduled program is what the draft model says of the same point."""
+    task = KernelTask(dict(representative.programs(TARGET))[name], TARGET)
+    space = space_of(task)
+    draft = DraftModel(space, task.program, DraftMachine.of(TARGET, 1))
+    draft.most_probes = 500
+    points = [space.default(), *(space.near_default(random.Random(n), space.default()) for n in range(2))]
+    rows, seconds = draft.rows(points)
+    assert seconds == pytest.approx(draft.seconds(points))
+    for point, row, time in zip(points, rows, seconds, strict=True):
+        candidate = Candidate.of(task, space.trace(point))
+        assert candidate.draft_seconds == pytest.approx(time, rel=1e-6)
+        assert candidate.nest_row == pytest.approx(row, abs=1e-3)
+    named = dict(zip(NEST_COLUMNS, rows[0].tolist(), strict=True))
+    assert 2 ** named["seconds_e9"] - 1 == pytest.approx(1e9 * seconds[0], rel=1e-3)
+    assert 0 < named["main_busy_share"] <= 1 and named["main_instructions_share"] <= 1 + 1e-6
 
 
 def test_a_summary_adds_what_adds_up() -> None:

@@ -17,6 +17,7 @@ from weft.tune.model.boosted import BoostedTrees, BoostingOptions
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.search import STRATEGIES, strategy_named
 from weft.tune.search.beam import BeamSearch
+from weft.tune.search.described import KnobRows
 from weft.tune.search.guides import MIN_SEEN, LearnedGuide
 from weft.tune.search.history import History
 from weft.tune.search.q_learning import Network, stepped
@@ -163,7 +164,7 @@ def test_a_learned_guide_beats_random_search() -> None:
     def found(seed: int) -> float:
         encoding = Encoding(made)
         model = BoostedTrees(encoding.columns, BoostingOptions(seed=seed))
-        guide = LearnedGuide(encoding, model)
+        guide = LearnedGuide(KnobRows(encoding), model)
         assert not guide.ready
         score = searched(STRATEGIES["refine"], made, speed, 64, guide=guide, seed=seed, default=True).best_score
         assert guide.ready
@@ -175,7 +176,7 @@ def test_a_learned_guide_beats_random_search() -> None:
 def test_a_learned_guide_is_silent_until_it_has_seen_enough() -> None:
     made, speed = terraces()
     encoding = Encoding(made)
-    guide = LearnedGuide(encoding, BoostedTrees(encoding.columns, BoostingOptions()))
+    guide = LearnedGuide(KnobRows(encoding), BoostedTrees(encoding.columns, BoostingOptions()))
     points = [made.sample(Random(i)) for i in range(MIN_SEEN)]
     history = History(record_of(1.0))
     trials = [history.add(p, record_of(speed(p))) for p in points]

@@ -36,7 +36,7 @@ EVERY_ELEMENTWISE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class OperatorChain:
     """A chain of operators. ``operands`` are shapes by name, with the dtype where it is not float32; those of
     ``weights`` are constants. ``family`` is the kind of operator that decides how the kernel is made."""
 
@@ -63,36 +63,36 @@ def _weight(name: str, shape: Any, dtype: str) -> Constant:
     return Constant((rng.standard_normal(shape) / np.sqrt(prod(shape[1:]) or 1)).astype(DType(dtype).numpy))
 
 
-def _product(m: int, k: int, n: int, *then: str) -> Workload:
+def _product(m: int, k: int, n: int, *then: str) -> OperatorChain:
     steps: list[Step] = [("matmul", "x w", {})]
     steps += [(name, ". b" if name == "add" else ".", {}) for name in then]
     operands = {"x": (m, k), "w": (k, n), "b": (n,)}
-    return Workload("matmul", {n: s for n, s in operands.items() if n != "b" or "add" in then}, steps, "w b")
+    return OperatorChain("matmul", {n: s for n, s in operands.items() if n != "b" or "add" in then}, steps, "w b")
 
 
-def _batched(x: Shape, y: Shape, transposed: bool = False) -> Workload:
-    return Workload("batched matmul", {"x": x, "y": y}, [("matmul", "x y", {"transpose_b": transposed})])
+def _batched(x: Shape, y: Shape, transposed: bool = False) -> OperatorChain:
+    return OperatorChain("batched matmul", {"x": x, "y": y}, [("matmul", "x y", {"transpose_b": transposed})])
 
 
 def _conv(
     family: str, x: Shape, w: Shape, then: Sequence[str] = ("relu",), operator: str = "conv", **attrs: Any
-) -> Workload:
+) -> OperatorChain:
     steps: list[Step] = [(operator, "x w", attrs), *((name, ".", {}) for name in then)]
-    return Workload(family, {"x": x, "w": w}, steps, "w")
+    return OperatorChain(family, {"x": x, "w": w}, steps, "w")
 
 
-def _one(family: str, operator: str, x: Shape, *then: str, **attrs: Any) -> Workload:
-    return Workload(family, {"x": x}, [(operator, "x", attrs), *((name, ".", {}) for name in then)])
+def _one(family: str, operator: str, x: Shape, *then: str, **attrs: Any) -> OperatorChain:
+    return OperatorChain(family, {"x": x}, [(operator, "x", attrs), *((name, ".", {}) for name in then)])
 
 
-def _norm(operator: str, x: Shape, scale: Shape, shifts: bool = True, **attrs: Any) -> Workload:
+def _norm(operator: str, x: Shape, scale: Shape, shifts: bool = True, **attrs: Any) -> OperatorChain:
     operands = {"x": x, "g": scale, "b": scale} if shifts else {"x": x, "g": scale}
-    return Workload("normalization", operands, [(operator, " ".join(operands), attrs)], "g b")
+    return OperatorChain("normalization", operands, [(operator, " ".join(operands), attrs)], "g b")
 
 
-def _attention(heads: int, queries: int, keys: int, width: int) -> Workload:
+def _attention(heads: int, queries: int, keys: int, width: int) -> OperatorChain:
     operands = {"q": (heads, queries, width), "k": (heads, keys, width), "v": (heads, keys, width)}
-    return Workload(
+    return OperatorChain(
         "attention", operands, [("matmul", "q k", {"transpose_b": True}), ("softmax", ".", {}), ("matmul", ". v", {})]
     )
 
@@ -152,15 +152,17 @@ CHAINS: Final = (
     _attention(4, 64, 64, 32),
     _attention(12, 128, 128, 64),
     _attention(6, 1, 257, 64),
-    Workload(
+    OperatorChain(
         "elementwise",
         {"x": (256, 1024), "y": (256, 1024), "b": (1024,)},
         [("add", "x y", {}), ("mul", ". b", {}), ("sigmoid", ".", {})],
         "b",
     ),
-    Workload("elementwise", {"x": (2000, 2000), "y": (2000, 2000)}, [("add", "x y", {}), ("relu", ".", {})]),
-    Workload("elementwise", {"x": (33, 97), "y": (33, 1)}, [("sub", "x y", {}), ("exp", ".", {})]),
-    Workload("elementwise", {"x": (1, 64, 56, 56), "s": (1, 64, 1, 1)}, [("mul", "x s", {}), ("hard_swish", ".", {})]),
+    OperatorChain("elementwise", {"x": (2000, 2000), "y": (2000, 2000)}, [("add", "x y", {}), ("relu", ".", {})]),
+    OperatorChain("elementwise", {"x": (33, 97), "y": (33, 1)}, [("sub", "x y", {}), ("exp", ".", {})]),
+    OperatorChain(
+        "elementwise", {"x": (1, 64, 56, 56), "s": (1, 64, 1, 1)}, [("mul", "x s", {}), ("hard_swish", ".", {})]
+    ),
     _one("elementwise", "gelu", (64, 3072)),
     _one("elementwise", "tanh", (1 << 20,)),
     _one("elementwise", "silu", (77, 640)),
@@ -174,14 +176,14 @@ CHAINS: Final = (
     _one("transposition", "transpose", (1, 3, 224, 224), perm=(0, 2, 3, 1)),
     _one("transposition", "transpose", (12, 64, 49), perm=(1, 0, 2)),
     _one("transposition", "transpose", (1023, 769), "relu", perm=(1, 0)),
-    Workload("look-up", {"x": (30000, 128), "i": ((512,), "int64")}, [("gather", "x i", {})]),
-    Workload(
+    OperatorChain("look-up", {"x": (30000, 128), "i": ((512,), "int64")}, [("gather", "x i", {})]),
+    OperatorChain(
         "look-up",
         {"x": (1000, 96), "i": ((64, 33), "int64"), "b": (96,)},
         [("gather", "x i", {}), ("add", ". b", {})],
         "b",
     ),
-    Workload(
+    OperatorChain(
         "joining", {"x": (1, 64, 56, 56), "y": (1, 32, 56, 56)}, [("concat", "x y", {"axis": 1}), ("relu", ".", {})]
     ),
     _one("resizing", "resize", (1, 16, 40, 40), sizes=(1, 16, 80, 80)),
@@ -193,7 +195,7 @@ CHAINS: Final = (
 """Chains by family."""
 
 
-def workloads() -> list[Workload]:
+def workloads() -> list[OperatorChain]:
     """All workloads: the chains, then one for each other operator of the catalogue that a kernel computes and whose
     cases can be made larger. Always the same."""
     used = {operator for w in CHAINS for operator, _, _ in w.steps}
@@ -211,7 +213,7 @@ def workloads() -> list[Workload]:
     return found
 
 
-def _scaled(operator: OpDef) -> Workload | None:
+def _scaled(operator: OpDef) -> OperatorChain | None:
     """The first case of an operator that still fits with larger extents, in one of the sizes."""
     wanted = SCALED_BYTES[zlib.crc32(operator.name.encode()) % len(SCALED_BYTES)]
     for case in operator.cases:
@@ -228,7 +230,7 @@ def _scaled(operator: OpDef) -> Workload | None:
                 f"x{n}": (tuple(d for d in t.shape if isinstance(d, int)), str(t.dtype)) for n, t in enumerate(best)
             }
             family = (operator.compute.__module__ if operator.compute else "").rpartition(".")[2]
-            return Workload(family, operands, [(operator.name, " ".join(operands), dict(case.attrs))])
+            return OperatorChain(family, operands, [(operator.name, " ".join(operands), dict(case.attrs))])
     return None
 
 

@@ -40,7 +40,8 @@ def check_features(name: str) -> None:
 
 def guide_of(space: Space, workload: Workload, features: str, seed: int = 0) -> Guide:
     """The draft model of a kernel, corrected by what is learned from ``features`` of its trials, and by what the
-    shipped model knows of such features, if it does. Raises MissingExtra where a model is needed and LightGBM is not there."""
+    shipped model knows of such features, if it does. Raises MissingExtra without LightGBM, where a
+    model is needed."""
     task, options = workload.task, replace(LEARNING_ON, seed=seed)
     draft = DraftModel(space, task.program, DraftMachine.of(task.target, workload.threads), seed)
     if features == "none":

@@ -45,9 +45,9 @@ MOST_CHECKS: Final = 3
 
 @dataclass(frozen=True)
 class Settings:
-    """How to search. ``strategy`` is a name of :data:`weft.tune.search.STRATEGIES`; ``features``: what a cost model learns
-    from (:data:`weft.tune.guiding.FEATURES`); ``policy``: see :class:`~weft.tune.scheduler.TaskScheduler`; ``in_model``: check what is found in
-    the model."""
+    """How to search. ``strategy`` is a name of :data:`weft.tune.search.STRATEGIES`; ``features``: what a cost model
+    learns from (:data:`weft.tune.guiding.FEATURES`); ``policy``: see :class:`~weft.tune.scheduler.TaskScheduler`;
+    ``in_model``: check what is found in the model."""
 
     strategy: str = "refine"
     features: str = DEFAULT_FEATURES

@@ -54,8 +54,8 @@ class FamilyQuality:
 
 @dataclass
 class CorpusResult(TextInNotebooks):
-    """What was measured and learned. ``str`` is a table. ``families`` is empty where nothing was trained; ``trials`` and
-    ``kernels`` are those that were learned from. ``model`` is the file that was written."""
+    """What was measured and learned. ``str`` is a table. ``families`` is empty where nothing was trained; ``trials``
+    and ``kernels`` are those that were learned from. ``model`` is the file that was written."""
 
     built: Built
     families: list[FamilyQuality] = field(default_factory=list)

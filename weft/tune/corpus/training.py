@@ -1,7 +1,7 @@
 """A cost model from a tuning database, and how well it orders schedules of operators that it has not seen.
 
-Training sees the trials in the order of the database and draws nothing, so a database gives one model. A trial without a
-family is of a kernel that somebody tuned; its kernel's name stands for the family.
+Training sees the trials in the order of the database and draws nothing, so a database gives one model. A trial without
+a family is of a kernel that somebody tuned; its kernel's name stands for the family.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def enough(given: list[KernelSamples], database: Database) -> list[KernelSamples
     families = len({s.family for s in given})
     if families < MIN_FAMILIES:
         raise UserError(
-            f"'{database.path}' has kernels of {families} families with {MIN_TRIALS} trials each, too few to learn from",
+            f"'{database.path}' has kernels of {families} families with {MIN_TRIALS} trials each: too few",
             code="U058",
             hint="measure more: weft tune-corpus --db FILE --minutes 20",
         )

@@ -108,5 +108,6 @@ FEATURE_SETS: Final = {
         FeatureSet("relations", _RELATIONS, _relations),
     )
 }
-"""``nests``: what the draft model sees in the scheduled program. ``stores``: everything that the features of the lowered
-program tell. ``relations``: how data are used again there, which means the same for all operators and machines."""
+"""``nests``: what the draft model sees in the scheduled program. ``stores``: everything that the features of the
+lowered program tell. ``relations``: how data are used again there, which means the same for all operators and
+machines."""

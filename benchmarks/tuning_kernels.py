@@ -1,56 +1,15 @@
-"""A small corpus for cost models: kernels of a dozen kinds, each with random decisions of its default schedule.
-
-A corpus is a file of JSON, one line for each point: the kind of operator, its shape, the trace of the schedule, and the
-seconds of one call (null for a schedule that was refused or whose kernel failed).
-"""
+"""Kernels of a dozen kinds of operators, on which search strategies are compared."""
 
 from __future__ import annotations
 
-import json
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from weft import te
 from weft.expr.nodes import maximum
-from weft.kernels.machine_code import scheduled
-from weft.kernels.one_program import one_program
 from weft.lowering.te_to_tir import te_to_tir
-from weft.runtime import Executable
-from weft.schedule.trace import Trace
-from weft.support.errors import ScheduleError, WeftError
-from weft.target import Target
 from weft.tir.nodes import Program
-
-MAX_ATTEMPTS: Final = 12
-"""Draws of decisions for each wanted point: many give a schedule that was drawn before."""
-SECONDS_PER_POINT: Final = 0.02
-RUNS_PER_POINT: Final = (3, 200)
-"""Fewest and most runs of one point."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """One schedule of a kernel, and the seconds of one call (None: it has none)."""
-
-    operator: str
-    shape: tuple[int, ...]
-    trace: Trace
-    seconds: float | None
-
-    @property
-    def task(self) -> str:
-        """What points that compute the same have in common."""
-        return f"{self.operator} {'x'.join(map(str, self.shape))}"
-
-    @property
-    def program(self) -> Program:
-        """The unscheduled program."""
-        return KERNELS[self.operator].make(*self.shape)
 
 
 @dataclass(frozen=True)
@@ -163,75 +122,4 @@ KERNELS: Final = {
     "gather": KernelKind(_gather, ((1000, 512, 256), (30000, 128, 768), (500, 4096, 32))),
     "stencil": KernelKind(_stencil, ((256, 1026), (1024, 258), (512, 514))),
 }
-"""The kinds of operators of the corpus. A kind is left out as a whole when recall is measured."""
-
-
-def corpus(points: int, target: Target, seed: int = 0, kinds: Sequence[str] = tuple(KERNELS)) -> Iterator[Point]:
-    """Up to ``points`` measured points of every kind and shape, the default schedule first."""
-    for kind in kinds:
-        for shape in KERNELS[kind].shapes:
-            program = KERNELS[kind].make(*shape)
-            for trace in traces(program, target, points, random.Random(f"{seed} {kind} {shape}")):
-                yield Point(kind, shape, trace, measured(program, target, trace))
-
-
-def traces(program: Program, target: Target, points: int, draw: random.Random) -> Iterator[Trace]:
-    """The trace of the default schedule, and others with random decisions: all of them, or some of them.
-
-    A decision is drawn among the candidates that the trace has for it, so some schedules are refused later.
-    """
-    first = scheduled(program, target).trace
-    seen = {first.to_json()}
-    yield first
-    for _ in range(MAX_ATTEMPTS * points):
-        if len(seen) >= points:
-            return
-        share = draw.choice((0.2, 0.5, 1.0))
-        trace = first
-        for d in first.decisions:
-            if draw.random() < share:
-                trace = trace.with_decision(d.position, draw.choice(d.candidates))
-        if trace.to_json() not in seen:
-            seen.add(trace.to_json())
-            yield trace
-
-
-def measured(program: Program, target: Target, trace: Trace, threads: int = 1) -> float | None:
-    """The median seconds of one call; None for a schedule that is refused or whose kernel cannot be built."""
-    try:
-        made = scheduled(program, target, trace).program
-        run = Executable(one_program(made, target), threads=threads)
-    except (ScheduleError, WeftError):
-        return None
-    low, high = RUNS_PER_POINT
-    inputs = arrays(program)
-    run(*inputs)
-    timing = run.benchmark(*inputs, seconds=SECONDS_PER_POINT, warmup=0.002, max_runs=high)
-    while len(timing.times) < low:
-        timing = run.benchmark(*inputs, seconds=2 * low * timing.median * 1e-3, warmup=0.0, max_runs=high)
-    return timing.median * 1e-3
-
-
-def arrays(program: Program) -> list[Any]:
-    """Seeded inputs of a program; integers are small, as they are places in a table."""
-    rng = np.random.default_rng(0)
-    made = []
-    for b in program.params[: len(program.params) - program.outputs]:
-        shape = tuple(int(e) for e in b.shape)  # type: ignore[call-overload]  # shapes of the corpus are constant
-        made.append(rng.integers(0, 500, shape) if b.dtype.is_integer else rng.random(shape, np.float32))
-    return made
-
-
-def write(points: Sequence[Point], path: Path) -> None:
-    """Store points, one line each."""
-    lines = (
-        json.dumps({"operator": p.operator, "shape": p.shape, "seconds": p.seconds, "trace": p.trace.to_json()})
-        for p in points
-    )
-    path.write_text("".join(f"{line}\n" for line in lines))
-
-
-def read(path: Path) -> list[Point]:
-    """The points that :func:`write` stored."""
-    rows = map(json.loads, path.read_text().splitlines())
-    return [Point(r["operator"], tuple(r["shape"]), Trace.from_json(r["trace"]), r["seconds"]) for r in rows]
+"""The kinds, by name."""
