@@ -57,7 +57,7 @@ def build(
     """Measure for so many ``seconds``, or until all kernels have :data:`MAX_TRIALS`. Ctrl-C ends it earlier."""
     built, end = Built(), _Clock(seconds, shown)
     counts = {k.workload.task.identity: _trials(database, k.workload.task) for k in kernels}
-    live, opened = list(kernels), set[str]()
+    live, opened = [k for k in kernels if counts[k.workload.task.identity] < MAX_TRIALS], set[str]()
     try:
         while live and not end.reached:
             live.sort(key=lambda k: counts[k.workload.task.identity])  # stable: in the order of the table
