@@ -43,7 +43,8 @@ def guide_of(space: Space, workload: Workload, features: str, seed: int = 0) -> 
     shipped model knows of such features, if it does. Raises MissingExtra without LightGBM, where a
     model is needed."""
     task, options = workload.task, replace(LEARNING_ON, seed=seed)
-    draft = DraftModel(space, task.program, DraftMachine.of(task.target, workload.threads), seed)
+    machine, sizes = DraftMachine.of(task.target, workload.threads), next(iter(workload.sizes), ())
+    draft = DraftModel(space, task.program, machine, seed, sizes=sizes)
     if features == "none":
         return DraftGuide(draft)
     if features == "knobs":

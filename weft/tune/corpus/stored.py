@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.kernels.task import KernelTask
+from weft.schedule.dispatch import Dispatch
 from weft.schedule.trace import Trace
 from weft.support.errors import WeftError
 from weft.tune.database import Database
@@ -69,7 +70,7 @@ class KeepsFeatures:
     ) -> Any:
         """Keep trials with their features."""
         found = list(records)
-        rows = [None if r.outcome is Outcome.REFUSED else feature_row(task, r.trace, r.threads) for r in found]
+        rows = [_row(task, r) for r in found]
         return self._database.add(task, found, run=run, seed=seed, features=rows, best=best, keep_best=keep_best)
 
     def known(self, task: KernelTask, threads: int) -> Sequence[TrialRecord]:
@@ -79,3 +80,10 @@ class KeepsFeatures:
     def similar(self, task: KernelTask, threads: int) -> Sequence[Trace]:
         """None: schedules of other kernels are no spread."""
         return ()
+
+
+def _row(task: KernelTask, record: TrialRecord) -> Row | None:
+    """The features of a trial; None for a schedule that is refused, and for a dispatch, which is several programs."""
+    if record.outcome is Outcome.REFUSED or isinstance(record.trace, Dispatch):
+        return None
+    return feature_row(task, record.trace, record.threads)

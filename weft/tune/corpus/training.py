@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.kernels.task import KernelTask
+from weft.schedule.dispatch import Dispatch
 from weft.support.errors import UserError, WeftError
 from weft.support.progress import Reporter, Silent
 from weft.tune.corpus.building import family_of
@@ -59,11 +60,11 @@ def samples_of(database: Database, features: FeatureSet, shown: Reporter | None 
             task = stored.task()
         except WeftError:
             continue
-        groups: dict[int, list[StoredTrial]] = defaultdict(list)
+        groups: dict[tuple[int, tuple[tuple[int, ...], ...]], list[StoredTrial]] = defaultdict(list)
         for t in database.trials(stored):
             if t.is_readable and t.outcome not in (Outcome.REFUSED, Outcome.LOST):
-                groups[t.threads].append(t)
-        for threads, trials in groups.items():
+                groups[t.threads, t.sizes].append(t)
+        for (threads, _), trials in groups.items():
             made = _samples(task, stored.name, trials, threads, features)
             if made is not None:
                 found.append(made)
@@ -80,7 +81,10 @@ def _samples(
             best[t.trace_text] = t
     vectors, seconds, draft = [], [], []
     for t in best.values():
-        found = vector_of(t.features, features, task, t.trace, threads)
+        trace = t.trace
+        if isinstance(trace, Dispatch):  # several programs, which no row describes
+            continue
+        found = vector_of(t.features, features, task, trace, threads)
         if found is not None and np.isfinite(found[1]) and found[1] > 0:
             vectors.append(found[0])
             draft.append(found[1])
