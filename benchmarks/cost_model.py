@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.report import Table, tables_to_json
+from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
 from weft.tune.corpus.training import (
     ALONE,
@@ -37,6 +38,7 @@ from weft.tune.corpus.training import (
     enough,
     held_out,
     qualities,
+    relative_times,
     samples_of,
     trained,
 )
@@ -49,7 +51,7 @@ from weft.tune.measure.local import Workload
 from weft.tune.model.boosted import BoostedTrees, BoostingOptions
 from weft.tune.model.pretrained import LEARNING_ON
 from weft.tune.model.sets import FeatureSet, feature_set
-from weft.tune.record import Outcome
+from weft.tune.record import Outcome, TrialRecord
 from weft.tune.search.described import KnobRows, NestRows
 from weft.tune.search.guides import DraftGuide, LearnedGuide
 from weft.tune.search.history import History
@@ -68,7 +70,7 @@ SEEDS: Final = 5
 def ordering(given: Sequence[KernelSamples], features: FeatureSet) -> Table:
     """The table of what orders schedules, and of scores that are drawn by chance."""
     rng = np.random.default_rng(0)
-    chance = [qualities(rng.random(len(s.seconds)), s.seconds) for s in given for _ in range(10)]
+    chance = [qualities(rng.random(len(s.times)), s.times) for s in given for _ in range(10)]
     rows: list[tuple[object, ...]] = [("chance", *np.mean(chance, axis=0).tolist())]
     scorers: dict[str, Scorer] = {
         "draft model": by_draft,
@@ -80,7 +82,7 @@ def ordering(given: Sequence[KernelSamples], features: FeatureSet) -> Table:
     for label, scorer in scorers.items():
         found = [row for kernels in held_out(given, scorer).values() for row in kernels]
         rows.append((label, *np.mean(found, axis=0).tolist()))
-    count = sum(len(s.seconds) for s in given)
+    count = sum(len(s.times) for s in given)
     families = len({s.family for s in given})
     note = f"{count} schedules of {len(given)} kernels of {families} families; the family that is scored is left out."
     return Table(f"Learned cost models ({features.name}), on unseen operators", ("by", *QUALITIES), tuple(rows), note)
@@ -96,40 +98,34 @@ class Pool:
     name: str
     space: Space
     workload: Workload
-    baseline: StoredTrial
     trials: dict[Point, StoredTrial]
+    times: dict[int, float]
+    """Relative to the default schedule, by the numbers of the trials."""
 
-    def speed(self, trial: StoredTrial) -> float:
-        """Relative to the default schedule; 0 of a failure."""
-        if trial.outcome not in (Outcome.OK, Outcome.SLOW):
-            return 0.0
-        return float(_seconds(self.baseline) / _seconds(trial))
+    def time(self, trial: StoredTrial) -> float:
+        """Relative to the default schedule, which takes a millisecond; infinite of a failure."""
+        return self.times[trial.number]
 
     @property
     def best(self) -> float:
-        """The best speed."""
-        return max([1.0, *(self.speed(t) for t in self.trials.values() if t.ok)])
-
-
-def _seconds(trial: StoredTrial) -> float:
-    return trial.steady or trial.seconds or np.inf
+        """The best time."""
+        return min([1.0, *(self.time(t) for t in self.trials.values() if t.ok)])
 
 
 def pool_of(database: Database, stored: StoredKernel) -> Pool | None:
     """The pool of a kernel; None where it has too few schedules, or the default one is within 5 % of the best."""
-    trials = [t for t in database.trials(stored) if t.threads == 1 and t.is_readable]
-    default = [t for t in trials if t.trace_text is None and t.ok]
-    if len(trials) < MIN_POOL or not default:
+    trials = [t for t in database.trials(stored) if t.threads == 1 and not t.sizes and t.is_readable]
+    if len(trials) < MIN_POOL or not any(t.trace_text is None and t.ok for t in trials):
         return None
     task = stored.task()
     space = space_of(task)
     points: dict[Point, StoredTrial] = {}
     for t in trials:
-        point = None if t.trace is None else space.point(t.trace)
+        point = space.point(t.trace) if isinstance(t.trace, Trace) else None
         if point is not None and t.outcome is not Outcome.REFUSED and _is(space, point, t):
             points[point] = t
-    made = Pool(stored.name, space, Workload(task), min(default, key=_seconds), points)
-    return made if len(points) >= MIN_POOL and made.best > 1 / NEAR_BEST else None
+    made = Pool(stored.name, space, Workload(task), points, relative_times(trials))
+    return made if len(points) >= MIN_POOL and made.best < NEAR_BEST else None
 
 
 def _is(space: Space, point: Point, trial: StoredTrial) -> bool:
@@ -141,7 +137,7 @@ def _is(space: Space, point: Point, trial: StoredTrial) -> bool:
 
 def replayed(pool: Pool, guide: Guide, seed: int) -> int:
     """Trials until the best is reached."""
-    history = History(pool.baseline.record)
+    history = History(TrialRecord(None, Outcome.OK, 1.0))
     left = list(pool.trials)
     np.random.default_rng(seed).shuffle(left)  # type: ignore[arg-type]  # of a list, in place
     while left:
@@ -151,8 +147,10 @@ def replayed(pool: Pool, guide: Guide, seed: int) -> int:
         told = []
         for point in chosen:
             trial = pool.trials[point]
-            told.append(history.add(point, replace(trial.record, seconds=_seconds(trial), relative=None)))
-            if trial.ok and pool.speed(trial) >= NEAR_BEST * pool.best:
+            time = pool.time(trial)
+            record = TrialRecord(None, trial.outcome, time if np.isfinite(time) else None)
+            told.append(history.add(point, record))
+            if trial.ok and pool.best >= NEAR_BEST * time:
                 return len(history.trials)
         guide.learn(told)
         left = [p for p in left if p not in set(chosen)]
@@ -199,7 +197,7 @@ def searches(database: Database, given: Sequence[KernelSamples], features: Featu
             for label, guide in guides(pool, before, seed).items():
                 found.setdefault(label, []).append(replayed(pool, guide, seed))
         labels = list(found)
-        rows.append((f"{family}: {pool.name}", len(pool.trials), pool.best, *(np.mean(n) for n in found.values())))
+        rows.append((f"{family}: {pool.name}", len(pool.trials), 1 / pool.best, *(np.mean(n) for n in found.values())))
     if rows:
         means: list[Any] = [float(np.exp(np.mean([np.log(r[3 + i]) for r in rows]))) for i in range(len(labels))]  # type: ignore[call-overload]  # numbers
         rows.append(("geometric mean", "", "", *means))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from sample_models import dense
 from tuned_kernels import product, split_by, timed
-from tuning_runner import InventingRunner
+from tuning_runner import DEFAULT_SECONDS, InventingRunner, invented
 
 from weft.ops.workloads import CHAINS, workloads
 from weft.support.errors import UserError
@@ -18,6 +19,7 @@ from weft.support.progress import Silent
 from weft.target import Target
 from weft.tune import tune_corpus
 from weft.tune.corpus import building
+from weft.tune.corpus.beside import BesideDefault
 from weft.tune.corpus.building import RUN_PREFIX, build, family_of
 from weft.tune.corpus.kernels import CorpusKernel, corpus_kernels
 from weft.tune.corpus.stored import KEPT, feature_row, vector_of
@@ -26,6 +28,7 @@ from weft.tune.corpus.training import (
     by_draft,
     by_model,
     held_out,
+    relative_times,
     samples_of,
     train,
 )
@@ -34,7 +37,7 @@ from weft.tune.measure.local import Workload
 from weft.tune.model import pretrained as shipped
 from weft.tune.model.pretrained import pretrained, read_model
 from weft.tune.model.sets import FEATURE_SETS
-from weft.tune.record import Outcome
+from weft.tune.record import Outcome, TrialRecord
 
 TARGET = Target("x86-64-v3")
 MAX_MODEL_BYTES = 300 << 10
@@ -132,6 +135,39 @@ def test_kernels_that_tell_nothing_are_left_out(tmp_path: Path, short: None, mon
         assert "schedules" in few.left_out["p0"]
 
 
+def test_all_times_are_on_the_scale_of_the_default_schedule() -> None:
+    """The machine gets slower, and one candidate is measured with luck: neither changes the others' times."""
+
+    class Drifting(InventingRunner):
+        def measure(self, traces: Any, best: TrialRecord, keep_best: bool = False) -> list[TrialRecord]:
+            assert best.trace is None and keep_best, "beside the default schedule"
+            made = super().measure(traces, best, keep_best)
+            return [replace(r, seconds=3 * r.seconds, samples=(3 * r.seconds,)) for r in made if r.seconds]
+
+    task = product(8, 16, 8, target="x86-64-v3")
+    runner = BesideDefault(Drifting())
+    default = runner.open(Workload(task))
+    lucky = timed(split_by(task, 2), DEFAULT_SECONDS / 100)
+    for trace, record in zip(
+        traces := [split_by(task, 4), split_by(task, 8)], runner.measure(traces, lucky), strict=True
+    ):
+        assert record.relative is None and record.seconds == pytest.approx(invented(trace))
+        assert record.samples == pytest.approx((invented(trace),))
+    assert default.seconds == DEFAULT_SECONDS
+
+
+def test_times_of_several_runs_compare(tmp_path: Path) -> None:
+    """In the second run the machine was half as fast: both have the same time for the same schedule."""
+    task = product(8, 16, 8, target="x86-64-v3")
+    with Database(tmp_path / "c.db", create=True) as database:
+        for run, seconds in (("a", 1.0), ("b", 2.0)):
+            slow = TrialRecord(split_by(task, 8), Outcome.SLOW, 4 * seconds)
+            failed = TrialRecord(split_by(task, 16), Outcome.CRASHED)
+            database.add(task, [timed(None, seconds), timed(split_by(task, 4), seconds / 2), slow, failed], run=run)
+        found = list(relative_times(database.trials(task)).values())
+    assert found == [1, 0.5, 4, np.inf] * 2
+
+
 # -- learning ----------------------------------------------------------------------------------------------------------
 
 
@@ -155,7 +191,7 @@ def test_rows_in_the_database_are_those_of_the_schedules(tmp_path: Path) -> None
     """Rows that another version wrote, or nobody, are computed again."""
     with corpus(tmp_path / "a.db") as one, corpus(tmp_path / "b.db", broken=True) as two:
         for a, b in zip(samples_of(one, KEPT), samples_of(two, KEPT), strict=True):
-            assert np.array_equal(a.rows, b.rows) and np.array_equal(a.seconds, b.seconds)
+            assert np.array_equal(a.rows, b.rows) and np.array_equal(a.times, b.times)
             assert a.draft == pytest.approx(b.draft) and a.family == b.family
             assert not a.rows[0, len(KEPT.columns) :].any(), "the default schedule, beside itself"
     task = product(8, 8, 8, target="x86-64-v3")

@@ -181,6 +181,6 @@ def _train(result: CorpusResult, kept: Database, features: FeatureSet, path: str
     for family, draft in by_family[0].items():
         means = [tuple(np.mean(rows, axis=0).tolist()) for rows in (draft, by_family[1][family])]
         result.families.append(FamilyQuality(family, len(draft), *means))
-    result.trials, result.kernels = sum(len(s.seconds) for s in given), len(given)
+    result.trials, result.kernels = sum(len(s.times) for s in given), len(given)
     write_model(trained(given, features), path, LEARNING_ON)
     result.model = path

@@ -6,6 +6,7 @@ measured is in the database at once; kernels that have fewest trials there come 
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Final
 from weft.kernels.task import KernelTask
 from weft.support.errors import UserError, WeftError
 from weft.support.progress import Reporter
+from weft.tune.corpus.beside import BesideDefault
 from weft.tune.corpus.kernels import CorpusKernel
 from weft.tune.corpus.sampling import CorpusSampling
 from weft.tune.corpus.stored import KeepsFeatures
@@ -32,7 +34,8 @@ MIN_POINTS: Final = 4
 MAX_SECONDS: Final = 0.03
 """A kernel that takes longer costs more than it tells."""
 RUN_PREFIX: Final = "corpus: "
-"""What the runs of the corpus are called in the database, before the family of the kernel."""
+"""What the runs of the corpus are called in the database, before the family of the kernel. A number after it tells
+passes apart, as each has measured the default schedule anew."""
 
 
 @dataclass
@@ -48,7 +51,7 @@ class Built:
 
 def family_of(run: str) -> str | None:
     """The family of the kernel whose trial has this run; None for a trial of another tuner."""
-    return run.removeprefix(RUN_PREFIX) if run.startswith(RUN_PREFIX) else None
+    return run.removeprefix(RUN_PREFIX).partition(" #")[0] if run.startswith(RUN_PREFIX) else None
 
 
 def build(
@@ -110,8 +113,8 @@ def _measure(kernel: CorpusKernel, runner: Runner, database: Database, seed: int
 
 def _passed(kernel: CorpusKernel, space: Space, runner: Runner, database: Database, seed: int, end: _Clock) -> int:
     tuner = KernelTuner(
-        kernel.workload, space, runner, CorpusSampling,
-        memory=KeepsFeatures(database), seed=seed, run=f"{RUN_PREFIX}{kernel.family}",
+        kernel.workload, space, BesideDefault(runner), CorpusSampling,
+        memory=KeepsFeatures(database), seed=seed, run=f"{RUN_PREFIX}{kernel.family} #{secrets.token_hex(4)}",
     )  # fmt: skip
     baseline = tuner.open()
     if (baseline.seconds or 0.0) > MAX_SECONDS:

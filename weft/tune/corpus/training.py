@@ -39,14 +39,14 @@ LEARNING: Final = replace(LEARNING_ON, trees=80, leaves=15, learning_rate=0.1)
 
 @dataclass(frozen=True)
 class KernelSamples:
-    """The trials of one kernel with so many threads: rows of features, seconds (infinite for failures), and those that
-    the draft model estimates."""
+    """The trials of one kernel with so many threads: rows of features, times relative to the default schedule
+    (infinite for failures), and the seconds that the draft model estimates."""
 
     family: str
     name: str
     key: str
     rows: NDArray[np.float32]
-    seconds: NDArray[np.float64]
+    times: NDArray[np.float64]
     draft: NDArray[np.float64]
 
 
@@ -76,10 +76,11 @@ def _samples(
 ) -> KernelSamples | None:
     family = next((f for t in trials if (f := family_of(t.run)) is not None), name)
     best: dict[str | None, StoredTrial] = {}
+    time_of = relative_times(trials)
     for t in trials:  # the default schedule, and what was confirmed, are measured several times
-        if t.trace_text not in best or _seconds(t) < _seconds(best[t.trace_text]):
+        if t.trace_text not in best or time_of[t.number] < time_of[best[t.trace_text].number]:
             best[t.trace_text] = t
-    vectors, seconds, draft = [], [], []
+    vectors, times, draft = [], [], []
     for t in best.values():
         trace = t.trace
         if isinstance(trace, Dispatch):  # several programs, which no row describes
@@ -88,14 +89,25 @@ def _samples(
         if found is not None and np.isfinite(found[1]) and found[1] > 0:
             vectors.append(found[0])
             draft.append(found[1])
-            seconds.append(_seconds(t))
-    if len(vectors) < MIN_TRIALS or not np.isfinite(seconds).any():
+            times.append(time_of[t.number])
+    if len(vectors) < MIN_TRIALS or not np.isfinite(times).any():
         return None
     default = vector_of(best[None].features if None in best else None, features, task, None, threads)
     if default is None:
         return None
     rows = beside_default(np.stack(vectors), default[0])
-    return KernelSamples(family, name, f"{task.identity} {threads}", rows, np.array(seconds), np.array(draft))
+    return KernelSamples(family, name, f"{task.identity} {threads}", rows, np.array(times), np.array(draft))
+
+
+def relative_times(trials: Sequence[StoredTrial]) -> dict[int, float]:
+    """The time of each trial of a kernel relative to that of the default schedule, by its number; infinite without a
+    time. The default schedule is that of the trial's own scale or run, where it was measured there."""
+    in_run: dict[str, float] = {}
+    for t in trials:
+        if t.trace_text is None and t.ok:
+            in_run[t.run] = min(in_run.get(t.run, np.inf), t.steady or t.seconds or np.inf)
+    any_run = min(in_run.values(), default=1.0)  # without one, times still compare with one another
+    return {t.number: _seconds(t) / (t.default_steady or in_run.get(t.run) or any_run) for t in trials}
 
 
 def _seconds(trial: StoredTrial) -> float:
@@ -109,7 +121,7 @@ def trained(given: Sequence[KernelSamples], features: FeatureSet, options: Boost
     """A model that has learned from all samples. Raises MissingExtra without LightGBM."""
     model = BoostedTrees(features.model_columns, options, feature_set=features.name, version=features.version)
     for s in given:
-        model.update(s.key, s.rows, s.seconds.tolist(), s.draft)
+        model.update(s.key, s.rows, s.times.tolist(), s.draft)
     return model
 
 
@@ -168,7 +180,7 @@ def held_out(given: Sequence[KernelSamples], scorer: Scorer) -> dict[str, list[t
     found: dict[str, list[tuple[float, ...]]] = {}
     for family in dict.fromkeys(s.family for s in given):
         score = scorer([s for s in given if s.family != family])
-        found[family] = [qualities(score(s), s.seconds) for s in given if s.family == family]
+        found[family] = [qualities(score(s), s.times) for s in given if s.family == family]
     return found
 
 
