@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from weft.schedule.dispatch import Dispatch
 from weft.schedule.trace import Trace
 from weft.tune.measure.local import Runner, Workload
 from weft.tune.record import TrialRecord
