@@ -202,7 +202,6 @@ def test_rows_in_the_database_are_those_of_the_schedules(tmp_path: Path) -> None
 
 
 def test_a_database_gives_one_model_that_knows_other_kernels(tmp_path: Path) -> None:
-    pytest.importorskip("lightgbm")
     with corpus(tmp_path / "c.db", 4) as database:
         given = samples_of(database, KEPT)
         assert [s.family for s in given] == [f"family {n}" for n in range(4)]
@@ -214,7 +213,6 @@ def test_a_database_gives_one_model_that_knows_other_kernels(tmp_path: Path) -> 
 
 
 def test_too_few_kernels_are_refused(tmp_path: Path) -> None:
-    pytest.importorskip("lightgbm")
     with corpus(tmp_path / "c.db", 1) as database, pytest.raises(UserError, match="1 families") as error:
         train(database)
     assert error.value.code == "U058"
@@ -224,7 +222,6 @@ def test_too_few_kernels_are_refused(tmp_path: Path) -> None:
 
 
 def test_one_call_measures_and_trains(tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("lightgbm")
     few = list(kernels((8, 16, 8), (4, 16, 4)))
     monkeypatch.setattr("weft.tune.corpus.api.corpus_kernels", lambda *_: few)
     path = tmp_path / "pretrained-nests.txt.gz"

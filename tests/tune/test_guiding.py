@@ -50,8 +50,6 @@ def trials(points: list[Point], seconds: float = BASELINE) -> list[Trial]:
 @pytest.mark.parametrize("features", FEATURES)
 def test_every_kind_of_features_guides_a_search(features: str, space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refine, "POPULATION", 64)
-    if features != "none":
-        pytest.importorskip("lightgbm")
     guide = guide_of(space, Workload(TASK), features)
     tuner = KernelTuner(Workload(TASK), space, InventingRunner(), strategy_named("refine"), guide=guide)
     tuner.open()
@@ -71,7 +69,6 @@ def test_a_shipped_model_guides_from_the_first_trial(
     space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that learned that bodies of few stores are fast prefers them before anything is measured."""
-    pytest.importorskip("lightgbm")
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
     points = drawn(space, 60)
     known = DraftModel(space, TASK.program, DraftMachine.of(TASK.target, 1)).seconds(points)
@@ -107,7 +104,6 @@ class Clock:
 @pytest.fixture
 def timed(space: Space, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LoweredGuide, Clock, list[float]]]:
     """A guide whose clock is this test's: a lowered program takes as long as the last number of the list."""
-    pytest.importorskip("lightgbm")
     clock, cost = Clock(), [0.01]
     columns = FEATURE_SETS["nests"].model_columns
     guide = LoweredGuide(
