@@ -215,7 +215,7 @@ def test_a_database_gives_one_model_that_knows_other_kernels(tmp_path: Path) -> 
 def test_too_few_kernels_are_refused(tmp_path: Path) -> None:
     with corpus(tmp_path / "c.db", 1) as database, pytest.raises(UserError, match="1 families") as error:
         train(database)
-    assert error.value.code == "U058"
+    assert error.value.code == "U061"
 
 
 # -- the function ------------------------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def tune_corpus(
     each family of operators when it has learned from all others.
 
     Keep the machine quiet. Raises UserError U022 for arguments of a wrong type, U023 for values out of range, U024 for
-    a target that cannot be measured here, U056 for unknown features, U058 where there is too little to learn from,
+    a target that cannot be measured here, U056 for unknown features, U061 where there is too little to learn from,
     MissingExtra without LightGBM, InputError I030 where the file cannot be written, and the errors of the database.
     """
     if not 0 <= minutes < float("inf"):

@@ -126,19 +126,19 @@ def trained(given: Sequence[KernelSamples], features: FeatureSet, options: Boost
 
 
 def train(database: Database, name: str = "nests", shown: Reporter | None = None) -> BoostedTrees:
-    """The model of a database, over the set of features ``name``. Raises UserError U058 where the database has too few
+    """The model of a database, over the set of features ``name``. Raises UserError U061 where the database has too few
     kernels, U056 for an unknown set, MissingExtra without LightGBM."""
     features = feature_set(name)
     return trained(enough(samples_of(database, features, shown), database), features)
 
 
 def enough(given: list[KernelSamples], database: Database) -> list[KernelSamples]:
-    """The samples. Raises UserError U058 for those of a single family, or none."""
+    """The samples. Raises UserError U061 for those of a single family, or none."""
     families = len({s.family for s in given})
     if families < MIN_FAMILIES:
         raise UserError(
             f"'{database.path}' has kernels of {families} families with {MIN_TRIALS} trials each: too few",
-            code="U058",
+            code="U061",
             hint="measure more: weft tune-corpus --db FILE --minutes 20",
         )
     return given
