@@ -29,7 +29,7 @@ def test_it_measures_and_trains(weft_command: Weft, few: None, tmp_path: Path) -
     db, model = tmp_path / "c.db", tmp_path / "model.txt.gz"
     made = weft_command("tune-corpus", "--db", db, "--minutes", 5, "--train", model)
     assert made.status == 0, made.err
-    assert "held-out family" in made.out and "family 1" in made.out and "24 new trials of 2 kernels" in made.out
+    assert "held-out family" in made.out and "family 1" in made.out and "24 trials of 2 kernels measured" in made.out
     assert f"wrote {model}" in made.out and model.exists()
     before = model.read_bytes()
     again = weft_command("tune-corpus", "--db", db, "--minutes", 0, "--train", model)

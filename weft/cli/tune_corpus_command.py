@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from weft.cli.common import console, table, target_option
+from weft.cli.common import target_option
 from weft.support.words import counted
 
 
@@ -49,20 +49,17 @@ def command(models: tuple[str, ...], **given: Any) -> None:
     quiet.
     """
     from weft.tune import tune_corpus
-    from weft.tune.corpus.api import COLUMNS
 
     result = tune_corpus(database=given.pop("db"), models=list(models), progress=True, **given)
-    screen = console()
     for name, reason in result.built.left_out.items():
         click.echo(f"note: {name} is left out: {reason}", err=True)
-    if result.families:
-        screen.print(table(None, COLUMNS, result.rows(), right=range(1, len(COLUMNS))))
+    click.echo(str(result))  # wider than most terminals: rich would break its cells
+    if result.model:
         kilobytes = Path(result.model).stat().st_size / 1024
-        screen.print(
+        click.echo(
             f"wrote {result.model} ({kilobytes:.0f} KiB), from {counted(result.trials, 'trial')} of "
             f"{counted(result.kernels, 'kernel')}"
         )
-    screen.print(f"{counted(result.built.trials, 'new trial')} of {counted(result.built.kernels, 'kernel')}")
     if result.interrupted:
         click.echo("stopped: what was measured is kept; the same command goes on from there", err=True)
         sys.exit(130)
