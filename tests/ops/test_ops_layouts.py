@@ -7,7 +7,7 @@ from operator_cases import fields, operands
 from weft import te
 from weft.cost import REFERENCE
 from weft.graph.layout import letters_of, pack, parse, plain, unpack
-from weft.graph.passes.layout import _maps_zeros
+from weft.graph.passes.layout_problem import _maps_zeros
 from weft.graph.types import TensorType
 from weft.lowering.te_to_tir import te_to_tir
 from weft.ops.catalogue import OPERATORS

@@ -48,8 +48,8 @@ def schedule_of(module: Module) -> Schedule:
 @pytest.mark.parametrize("depth", [8, 32, 64])
 def test_the_depth_of_a_volume_does_not_make_strips_lower(depth: int) -> None:
     schedule = schedule_of(convolution(24, 12, (depth, 48, 48), (3, 3, 3)))
-    lines = schedule.get_loops(schedule.get_block("conv_pad"))[3]
-    assert int(schedule.state.loop(lines).extent) >= 6 + 2  # type: ignore[call-overload]  # constant
+    *_, depths, lines, _, _ = schedule.get_loops(schedule.get_block("conv_pad"))
+    assert [int(schedule.state.loop(one).extent) for one in (depths, lines)] == [3, 6 + 2]  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

@@ -548,7 +548,7 @@ class Schedule(TextInNotebooks):
     ) -> LoopRef | Stay:
         """Draw a loop for ``compute_at``, of ``loops`` if they are given, or the decision to leave the block where it
         is."""
-        given = {} if loops is None else {"loops": tuple(loops)}
+        given = {} if loops is None else {"loops": tuple(loops) if isinstance(loops, list) else loops}
         drawn: LoopRef | Stay = self._apply("sample_location", decision, block=_block(block), **given)
         return drawn
 
