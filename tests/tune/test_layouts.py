@@ -118,7 +118,7 @@ def blocks_are_slow(task: KernelTask) -> float:
 
 
 def searched(model: Path, database: Database, runner: LayoutRunner, trials: int = 4, **more: Any) -> TuningResult:
-    given: dict[str, Any] = {"threads": 1, "strategy": "random", "learned": False, "layouts": True, **more}
+    given: dict[str, Any] = {"threads": 1, "strategy": "random", "features": "none", "layouts": True, **more}
     return tune_model(model, TARGET, database=database, trials=trials, runner=runner, **given)
 
 
