@@ -163,6 +163,14 @@ def test_kernels_are_measured_with_the_sizes_that_are_given(tmp_path: Path, monk
     assert tuned(opened, 2, runner, shapes={"batch": 3}).kernels[0].workload.sizes == ()
 
 
+def test_open_sizes_without_values_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
+    opened, runner = dense(tmp_path / "open.onnx"), InventingRunner()
+    (note,) = tuned(opened, 2, runner).notes
+    assert "batch: tuned for the size 1 only" in note and "--size batch=1..512" in note
+    assert tuned(opened, 2, runner, sizes={"batch": range(1, 9)}).notes == []
+
+
 def test_inputs_are_checked_before_the_search(model: Path) -> None:
     runner = InventingRunner()
     with pytest.raises(UserError) as wrong:

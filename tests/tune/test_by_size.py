@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from synthetic import choice
 
-from weft.schedule.dispatch import Dispatch, Schedules
+from weft.schedule.dispatch import Dispatch, RecordedSchedule
 from weft.schedule.trace import Trace
 from weft.tune.by_size import BEYOND, NOT_SLOWER, anchors_of, dispatch_of, ladder
 
@@ -17,7 +17,7 @@ A, B, C = (Trace((choice(1, 2, 3, at=i),)) for i in range(3))
 SIZES = [(1,), (2,), (4,), (8,), (16,), (32,)]
 
 
-def chosen(schedule: Schedules, *sizes: int) -> Trace | None:
+def chosen(schedule: RecordedSchedule | None, *sizes: int) -> Trace | None:
     return schedule.chosen(sizes) if isinstance(schedule, Dispatch) else schedule
 
 

@@ -200,7 +200,7 @@ def print_schedule(kernel: KernelResult, database: str) -> None:
     if kernel.trace is None:
         click.echo("the default schedule is the best that was found")
     else:
-        click.echo(f"the best schedule:\n{kernel.trace.to_python()}\n")
+        click.echo(f"the best schedule:\n{kernel.schedule}\n")
     click.echo(f"all trials: weft db show {shlex.join([database, kernel.workload.task.program.name])}")
 
 

@@ -15,7 +15,7 @@ from weft.kernels.task import KernelTask
 from weft.kernels.versions import with_versions
 from weft.lowering.sizes import size_expr
 from weft.runtime.program import SizeExpr
-from weft.schedule.dispatch import Dispatch, Schedules
+from weft.schedule.dispatch import Dispatch, RecordedSchedule
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.schedule import Schedule
 from weft.support.errors import ScheduleError
@@ -55,7 +55,7 @@ def code_of(header: Mapping[str, Any], data: bytes) -> Code:
 def scheduled(
     program: Program,
     target: Target,
-    trace: Schedules = None,
+    trace: RecordedSchedule | None = None,
     intrinsics: Sequence[TensorIntrinsic] = (),
     backend: Backend | None = None,
 ) -> Schedule:
@@ -75,7 +75,7 @@ def scheduled(
 def lowered(
     program: Program,
     target: Target,
-    trace: Schedules = None,
+    trace: RecordedSchedule | None = None,
     intrinsics: Sequence[TensorIntrinsic] = (),
     backend: Backend | None = None,
 ) -> Program:

@@ -36,7 +36,7 @@ from weft.expr.added import adding
 from weft.ir.structural import structural_hash
 from weft.ir.text import NEWLINE, TokenStream, quote
 from weft.kernels.scalars import called_scalars, scalar_of
-from weft.schedule.dispatch import Dispatch, RecordedSchedule, Schedules, Version, schedule_from_json
+from weft.schedule.dispatch import Dispatch, RecordedSchedule, Version, schedule_from_json
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.support.errors import InternalError, ScheduleError, UserError
 from weft.support.fingerprint import compiler_fingerprint
@@ -62,7 +62,7 @@ class KernelTask:
 
     program: Program
     target: Target
-    trace: Schedules = None
+    trace: RecordedSchedule | None = None
     intrinsics: tuple[TensorIntrinsic, ...] = ()
     backend: Backend | None = None
     scalars: tuple[str, ...] | None = None

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from weft.expr.folds import all_of, any_of
 from weft.expr.nodes import Const, Expr
+from weft.lowering.kernel.cpu.stream import STREAM
 from weft.lowering.tir_to_kernel import with_workspace
 from weft.schedule.dispatch import Dispatch, Version
 from weft.schedule.trace import Trace
@@ -24,8 +25,6 @@ from weft.support.dtypes import INDEX
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Allocate, Buffer, If, Program, Stmt
 from weft.tir.visit import substitute, walk
-
-_STREAM = "stream"
 
 
 def with_versions(program: Program, dispatch: Dispatch, version: Callable[[Trace | None], Program]) -> Program:
@@ -60,10 +59,10 @@ class _Versions:
         for trace in reversed(rest):
             body = If(any_of(*map(self._condition, leaves[trace])), bodies[trace], body)
         assert self._first is not None
-        attrs = self._first.attrs.without("workspace", _STREAM)
+        attrs = self._first.attrs.without("workspace", STREAM)
         streamed = frozenset.intersection(*self._streamed)  # the attribute holds for the whole kernel
         if streamed:
-            attrs = attrs.replace(**{_STREAM: tuple(sorted(streamed))})
+            attrs = attrs.replace(**{STREAM: tuple(sorted(streamed))})
         return with_workspace(replace(self._first, body=body, attrs=attrs))
 
     def _condition(self, leaf: Version) -> Expr:
@@ -75,7 +74,7 @@ class _Versions:
 
     def _taken(self, kernel: Program) -> Stmt:
         """The body of a version, with the parameters of the first, and names that no other buffer has."""
-        self._streamed.append(frozenset(map(str, kernel.attrs.get(_STREAM, ()))))
+        self._streamed.append(frozenset(map(str, kernel.attrs.get(STREAM, ()))))
         swaps: dict[Buffer, Buffer] = {}
         if self._first is None:
             self._first = kernel

@@ -10,13 +10,13 @@ from weft.kernels.stages import task_stages
 from weft.kernels.task import KernelTask
 from weft.lowering.graph_to_te import group_to_te
 from weft.lowering.group_to_tir import group_to_tir
-from weft.schedule.dispatch import Schedules
+from weft.schedule.dispatch import RecordedSchedule
 from weft.target import Target
 from weft.tensor_expr.text import to_text
 
 
 def kernel_stages(
-    group: Function, target: Target, trace: Schedules = None, backend: Backend | None = None
+    group: Function, target: Target, trace: RecordedSchedule | None = None, backend: Backend | None = None
 ) -> Iterator[StageText]:
     """Every stage of a fused group as text, from tensor expressions to the texts of the back end."""
     stages = group_to_te(group)

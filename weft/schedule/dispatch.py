@@ -49,8 +49,8 @@ class Dispatch(TextInNotebooks):
 
     position: int
     most: int
-    within: Schedules
-    beyond: Schedules
+    within: RecordedSchedule | None
+    beyond: RecordedSchedule | None
 
     def __len__(self) -> int:
         return sum(len(v.trace) for v in self.versions() if v.trace is not None)
@@ -76,7 +76,7 @@ class Dispatch(TextInNotebooks):
 
     def chosen(self, sizes: Sequence[int]) -> Trace | None:
         """The schedule for these values of all sizes."""
-        found: Schedules = self
+        found: RecordedSchedule | None = self
         while isinstance(found, Dispatch):
             found = found.within if sizes[found.position] <= found.most else found.beyond
         return found
@@ -94,7 +94,6 @@ class Dispatch(TextInNotebooks):
         return json.dumps(_encoded(self), allow_nan=False)
 
 
-Schedules: TypeAlias = Trace | Dispatch | None
 RecordedSchedule: TypeAlias = Trace | Dispatch
 """A schedule as data."""
 
@@ -109,14 +108,14 @@ def schedule_from_json(text: str) -> RecordedSchedule:
         raise ScheduleError(f"this is not a schedule trace: {problem}", code="S006") from problem
 
 
-def traces_of(schedule: Schedules) -> tuple[Trace, ...]:
+def traces_of(schedule: RecordedSchedule | None) -> tuple[Trace, ...]:
     """The traces of a schedule: itself, or those of the versions of a dispatch."""
     if isinstance(schedule, Dispatch):
         return tuple(dict.fromkeys(v.trace for v in schedule.versions() if v.trace is not None))
     return () if schedule is None else (schedule,)
 
 
-def _versions(node: Schedules, least: dict[int, int], most: dict[int, int]) -> Iterator[Version]:
+def _versions(node: RecordedSchedule | None, least: dict[int, int], most: dict[int, int]) -> Iterator[Version]:
     if isinstance(node, Dispatch):
         at = node.position
         yield from _versions(node.within, least, {**most, at: min(node.most, most.get(at, node.most))})
@@ -125,7 +124,7 @@ def _versions(node: Schedules, least: dict[int, int], most: dict[int, int]) -> I
         yield Version(node, tuple(most.items()), tuple(least.items()))
 
 
-def _encoded(node: Schedules) -> Any:
+def _encoded(node: RecordedSchedule | None) -> Any:
     if isinstance(node, Dispatch):
         return {
             "dispatch": FORMAT_VERSION,

@@ -54,7 +54,7 @@ from weft.tune.live import watching
 from weft.tune.measure.local import LocalRunner, Runner, Workload, model_of
 from weft.tune.model_tuner import ModelTuner, Tuners, least_seconds, tuner_of
 from weft.tune.report import write_report
-from weft.tune.request import Request, check_measurable, opened, requested, values_of
+from weft.tune.request import Request, check_measurable, notes_of_sizes, opened, requested, values_of
 from weft.tune.results import KernelResult, TuningResult, TuningStopped
 from weft.tune.scheduler import TaskScheduler, TaskState
 from weft.tune.session import count_earlier, model_name, run_kernel, run_model
@@ -157,7 +157,9 @@ def tune_model(
     if runner is None:
         check_measurable(chosen)
     module = load(model, shapes=shapes, plugins=plugins)
-    values = values_of(sizes, {v.name for p in module.main.params for v in symbols(p.tensor.shape)})
+    open_sizes = {v.name for p in module.main.params for v in symbols(p.tensor.shape)}
+    values = values_of(sizes, open_sizes)
+    request = request.with_notes(notes_of_sizes(values, open_sizes))
     given = _cases(module, inputs, values) if in_model else None
     with registry.scope(), opened(database) as kept, _measuring(runner) as measures:
         with watching(progress) as watcher:
@@ -232,10 +234,11 @@ def tune_kernel(
         check_measurable(chosen)
     with registry_of().scope():
         program, bound = _program(tensors, name, chosen, request.threads)
+        open_sizes = [v.name for v in program.sizes]
+        values = values_of(sizes, open_sizes)
+        request = request.with_notes(notes_of_sizes(values, open_sizes))
         task = KernelTask(program, chosen, backend=registry_of().backend_of(chosen))
-        workload = Workload(
-            task, request.threads, assigned_sizes(task, values_of(sizes, (v.name for v in program.sizes)))
-        )
+        workload = Workload(task, request.threads, assigned_sizes(task, values))
         space = Space((TemplateSketch(program, guarded(template)),)) if template is not None else space_of(task)
         space.default()  # a template that fails does so here
         with opened(database) as kept, _measuring(runner) as measures:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.schedule.dispatch import Dispatch, Schedules
+from weft.schedule.dispatch import Dispatch, RecordedSchedule
 from weft.schedule.trace import Trace
 
 MAX_VERSIONS: Final = 4
@@ -37,14 +37,14 @@ Array = NDArray[np.float64]
 class _Tree:
     """A tree, the sum of the logarithms of its times, and its number of leaves."""
 
-    node: Schedules
+    node: RecordedSchedule | None
     cost: float
     leaves: int
 
 
 def dispatch_of(
     sizes: Sequence[Sizes], times: Mapping[Trace, Sequence[float]], versions: int = MAX_VERSIONS
-) -> Schedules:
+) -> RecordedSchedule | None:
     """The schedule for ``sizes``, assignments of all open sizes. ``times`` are those of each trace on each assignment,
     relative to the default schedule; infinite or NaN where a trace failed. None where the default schedule is best."""
     traces: list[Trace | None] = [None, *times]
@@ -96,7 +96,7 @@ def _between(low: int, high: int) -> int:
     return min(high - 1, max(low, math.isqrt(low * high)))
 
 
-def _bounded(node: Schedules, sizes: Sequence[Sizes]) -> Schedules:
+def _bounded(node: RecordedSchedule | None, sizes: Sequence[Sizes]) -> RecordedSchedule | None:
     """The tree, with the default schedule for sizes far from all that were measured."""
     for position in range(len(sizes[0])):
         values = [s[position] for s in sizes]

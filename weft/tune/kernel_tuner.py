@@ -268,7 +268,4 @@ class KernelTuner:
 
 def _apart(record: TrialRecord) -> TrialRecord:
     """A record of an earlier run: its time counts, not how it compared with the best of that moment."""
-    return TrialRecord(
-        record.trace, record.outcome, record.seconds, record.samples, None, record.threads, record.sketch,
-        sizes=record.sizes,
-    )  # fmt: skip
+    return replace(record, relative=None, relatives=(), message="")

@@ -146,7 +146,7 @@ def _kernel(number: int, kernel: KernelResult) -> str:
         parts.append(_outcomes(trials))
         parts.append(_knobs(kernel, trials))
     if kernel.trace is not None:
-        parts.append(f"<h3>The schedule</h3>{preformatted(kernel.trace.to_python())}")
+        parts.append(f"<h3>The schedule</h3>{preformatted(kernel.schedule)}")
     return "\n".join(p for p in parts if p)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from weft.runtime.threads import checked_threads
@@ -38,6 +38,10 @@ class Request:
     minutes: float | None
     per_kernel: int | None
     notes: tuple[str, ...] = ()
+
+    def with_notes(self, notes: Iterable[str]) -> Request:
+        """The same, with more that the caller should know."""
+        return replace(self, notes=(*self.notes, *notes))
 
     def budget(self, kernels: int) -> Budget:
         """The budget for so many kernels with a choice."""
@@ -139,6 +143,15 @@ def check_measurable(target: Target) -> None:
             code="U024",
             hint="tune on a machine of that kind, with a runner or --board HOST:PORT",
         )
+
+
+def notes_of_sizes(values: Mapping[str, Sequence[int]], known: Iterable[str]) -> list[str]:
+    """What the caller should know of open sizes without values: that they are tuned for 1 only."""
+    missing = sorted(set(known) - values.keys())
+    if not missing:
+        return []
+    names, one = ", ".join(missing), missing[0]
+    return [f"{names}: tuned for the size 1 only; for others give a range, as --size {one}=1..512"]
 
 
 def values_of(sizes: Mapping[str, int | Sequence[int]] | None, known: Iterable[str]) -> dict[str, tuple[int, ...]]:

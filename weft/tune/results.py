@@ -12,7 +12,7 @@ from weft.kernels.machine_code import lowered, scheduled
 from weft.kernels.one_program import one_program
 from weft.lowering.tir_to_kernel import symbol
 from weft.runtime.executable import Executable
-from weft.schedule.dispatch import RecordedSchedule
+from weft.schedule.dispatch import Dispatch, RecordedSchedule
 from weft.support.html import TextInNotebooks
 from weft.tir.nodes import Program
 from weft.tune.database import Database
@@ -56,6 +56,14 @@ class KernelResult(TextInNotebooks):
         if self.confirmed:
             return None if self.found is None else self.found.trace
         return self.search.tuner.best.trace
+
+    @property
+    def schedule(self) -> str:
+        """The schedule to use as Python; of a kernel with open sizes several, each with the sizes that it serves."""
+        trace = self.trace
+        if isinstance(trace, Dispatch):
+            return trace.to_python([v.name for v in self.workload.task.program.sizes])
+        return "# the default schedule" if trace is None else trace.to_python()
 
     @property
     def trials(self) -> int:
