@@ -25,6 +25,7 @@ LACKING: tuple[str, ...] = (
     r"the thread sanitizer does not run on this kernel",
     r"the emulator fails: .*",
     r"the machine has no AVX2",
+    r"the machine is 32-bit Arm",
     r"this CPU has no products of \w+",
     r"the C library does not tell how much memory is in use",
     r"the long double of this machine is no longer than a double",

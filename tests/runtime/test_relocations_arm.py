@@ -336,6 +336,6 @@ def test_the_width_of_a_file_is_that_of_its_machine(bits: int) -> None:
 
 def test_code_for_another_machine_does_not_run() -> None:
     if "vfp4" in _native.cpu_features():
-        pytest.skip("this machine is one")
+        pytest.skip("the machine is 32-bit Arm")
     with pytest.raises(ValueError, match="for 32-bit Arm, not for this machine"):
         _native.Code(object_of(2, NUMBER, 0))
