@@ -135,8 +135,8 @@ def _sizes(words: Sequence[str]) -> dict[str, Any]:
     ranges, others = dict[str, range](), list[str]()
     for word in words:
         found = _RANGE.fullmatch(word)
-        if found is None or found["name"] in ranges:  # a size that is given twice is refused with the others
-            others.append(word)
+        if found is None or found["name"] in ranges or not 0 < int(found["first"]) <= int(found["last"]):
+            others.append(word)  # where it is refused
         else:
             ranges[found["name"]] = range(int(found["first"]), int(found["last"]) + 1)
     made = parse_shapes(others, "--size", "NAME=SIZE, NAME=SIZE,SIZE,… or NAME=FIRST..LAST with positive sizes", ranges)
