@@ -18,7 +18,7 @@ from weft.support.errors import ScheduleError
 from weft.target import Target
 from weft.tir.nodes import Program
 from weft.tune.draft.estimate import DraftMachine, estimate
-from weft.tune.draft.model import FIRST_PROBES, DraftModel
+from weft.tune.draft.model import FIRST_PROBES, MAX_OVER, MAX_PROBES, DraftModel
 from weft.tune.draft.nests import nests_of
 from weft.tune.search.guides import DraftGuide
 from weft.tune.sketches import space_of
@@ -162,6 +162,19 @@ def test_few_programs_are_scheduled_for_many_points() -> None:
         before = model.probes
         assert (model.seconds(points[:50]) == first[:50]).all()
         assert model.probes == before
+
+
+def test_sketches_beyond_the_limit_wait_for_it_to_rise() -> None:
+    sketches = 40
+    space = Space(tuple(TemplateSketch(PRODUCT, tiles) for _ in range(sketches)))
+    model = DraftModel(space, PRODUCT, MACHINE)
+    points = [space.default(i) for i in range(sketches)]
+    known = np.isfinite(model.seconds(points))
+    assert known[0] and not known.all()
+    assert model.probes <= MAX_OVER * FIRST_PROBES + 2 * MAX_PROBES
+    assert model.seconds(points[:1]) == model.seconds(points)[:1], "what is known stays known"
+    model.most_probes = 10**9
+    assert np.isfinite(model.seconds(points)).all(), "waiting is no refusal"
 
 
 def test_estimates_do_not_depend_on_what_is_asked_together() -> None:

@@ -36,6 +36,9 @@ MORE_PROBES: Final = 2
 MAX_PROBES: Final = 24
 FIRST_PROBES: Final = 60
 """Probes of a kernel before its first trial, apart from those of the first structure of each sketch."""
+MAX_OVER: Final = 2
+"""First structures of sketches may take so many times the limit on probes; the sketches that are left wait for it to
+rise. A kernel of several products has dozens of sketches, whose programs take a twelfth of a second each."""
 FEW_PROBES: Final = 3
 """Probes of a structure when half of them are spent: what has the same name in the first structure of its sketch mostly
 follows the same rule."""
@@ -197,7 +200,8 @@ class DraftModel:
 
     def _fit(self, key: tuple[Any, ...], point: Point) -> _Fit | None:
         if key not in self._fits:
-            if self.probes >= self.most_probes and key[0] in self._powers:
+            most = self.most_probes if key[0] in self._powers else MAX_OVER * self.most_probes
+            if self.probes >= most and self._powers:
                 return None
             self._fits[key] = self._made(key, point)
         return self._fits[key]
