@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from tuning_runner import DEFAULT_SECONDS, InventingRunner, invented
 
 import weft
 from weft import te
+from weft.lowering.te_to_tir import te_to_tir
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
-from weft.support.errors import UserError
+from weft.support.errors import ProgramError, UserError
 from weft.tune import Knobs, TuningResult, TuningStopped, tune_kernel, tune_model
 from weft.tune.database import Database
 from weft.tune.in_model import Verdicts
@@ -308,3 +310,14 @@ def test_the_default_schedule_stays_where_nothing_is_faster(tmp_path: Path) -> N
 def test_importing_the_package_imports_no_tuner() -> None:
     code = "import sys, weft.tune; print([m for m in sys.modules if m in ('numpy', 'weft.pipeline', 'weft.tune.api')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_kernels_that_are_not_well_formed_are_refused_by_name(tmp_path: Path) -> None:
+    a, k = te.placeholder((4, 8), name="a"), te.reduce_axis((0, 8), "k")
+    half = te.compute((4,), lambda i: te.sum(a[i, k], axis=k) * 0.5, name="half")
+    with pytest.raises(UserError, match="a reduction is inside another expression") as wrong:
+        tune_kernel([a, half], database=tmp_path / "t.db", runner=InventingRunner())
+    assert wrong.value.code == "E201" and "half" in str(wrong.value)
+    whole = te_to_tir("kernel", [a], [te.compute((4,), lambda i: a[i, 0], name="first")])
+    with pytest.raises(ProgramError):
+        tune_kernel(replace(whole, params=whole.params[1:] * 2), database=tmp_path / "t.db", runner=InventingRunner())

@@ -44,7 +44,9 @@ from weft.support.errors import InputError, UserError
 from weft.support.words import did_you_mean
 from weft.target import Target
 from weft.tensor_expr.nodes import PlaceholderOp, Tensor
+from weft.tensor_expr.verify import verify as verify_tensors
 from weft.tir.nodes import Program
+from weft.tir.verify import verify as verify_program
 from weft.tune.by_size import anchors_of
 from weft.tune.database import Database
 from weft.tune.guiding import DEFAULT_FEATURES
@@ -257,6 +259,7 @@ def _program(tensors: Sequence[Tensor] | Program, name: str, target: Target, thr
     """The program of a kernel, and the least seconds of a call; 0 where they are not known. Raises UserError U023 for
     what is neither."""
     if isinstance(tensors, Program):
+        verify_program(tensors)
         return tensors, 0.0
     given = [t for t in tensors if isinstance(t, Tensor)] if isinstance(tensors, (list, tuple)) else []
     if not given or len(given) != len(tensors):
@@ -269,6 +272,7 @@ def _program(tensors: Sequence[Tensor] | Program, name: str, target: Target, thr
     outputs = [t for t in given if not isinstance(t.op, PlaceholderOp)]
     if not outputs:
         raise UserError("all tensors of the kernel are inputs", code="U023", hint="give the results too: [a, b, c]")
+    verify_tensors(outputs, inputs)
     program = te_to_tir(name, inputs, outputs)
     return program, 0.0 if program.sizes else least_seconds(outputs, inputs, target, threads)
 
