@@ -47,7 +47,7 @@ from weft.tune.database.rows import StoredKernel, StoredTrial
 from weft.tune.draft.estimate import DraftMachine
 from weft.tune.draft.model import DraftModel
 from weft.tune.encoding import Encoding
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.model.boosted import BoostedTrees, BoostingOptions
 from weft.tune.model.pretrained import LEARNING_ON
 from weft.tune.model.sets import FeatureSet, feature_set

@@ -34,7 +34,7 @@ from weft.target import Target
 from weft.tune.kernel_tuner import KernelTuner
 from weft.tune.measure.bench import differing, first_line
 from weft.tune.measure.inputs import inputs_of, shape_of
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.search import strategy_named
 from weft.tune.sketches import space_of

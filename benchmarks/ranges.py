@@ -27,7 +27,8 @@ from weft.target import Target
 from weft.tir.nodes import Program
 from weft.tune.by_size import ladder
 from weft.tune.measure.bench import Bench
-from weft.tune.measure.local import LocalRunner, Workload
+from weft.tune.measure.local import LocalRunner
+from weft.tune.measure.runner import Workload
 from weft.tune.model_tuner import Settings, tuner_of
 from weft.tune.sketches import space_of
 

@@ -22,7 +22,8 @@ from weft.target import Target
 from weft.tir.nodes import Program
 from weft.tune.guiding import DEFAULT_FEATURES, guide_of
 from weft.tune.kernel_tuner import KernelTuner
-from weft.tune.measure.local import LocalRunner, Workload
+from weft.tune.measure.local import LocalRunner
+from weft.tune.measure.runner import Workload
 from weft.tune.search import strategy_named
 from weft.tune.sketches import space_of
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.record import Outcome, TrialRecord
 
 DEFAULT_SECONDS = 1e-3
@@ -20,7 +20,7 @@ def invented(trace: Trace) -> float:
 
 
 class InventingRunner:
-    """A :class:`weft.tune.measure.local.Runner`. ``outcome`` says how a schedule fares; ``stop_after``: Ctrl-C arrives
+    """A :class:`weft.tune.measure.runner.Runner`. ``outcome`` says how a schedule fares; ``stop_after``: Ctrl-C arrives
     after so many schedules."""
 
     def __init__(

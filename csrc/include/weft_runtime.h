@@ -250,6 +250,10 @@ WEFT_API int64_t weft_scratch_bytes(void);
 /* Whether kernels may call a function of this name. */
 WEFT_API int32_t weft_has_export(const char *name);
 
+/* Reads and writes all of `memory`, in whole multiples of 64 KiB, on the threads of weft_parallel_begin, so that their
+ * caches hold nothing else if they hold less. */
+WEFT_API void weft_evict_caches(void *memory, int64_t bytes);
+
 /* Monotonic clock. */
 WEFT_API int64_t weft_nanoseconds(void);
 

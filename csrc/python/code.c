@@ -82,10 +82,13 @@ static int take_arguments(call_arguments *a, PyObject *buffers, PyObject *sizes)
     return 0;
 }
 
-static int32_t call_kernel(weft_kernel kernel, const call_arguments *a, int threads, int repeat, int64_t *times) {
+/* `other`: memory of `evict` bytes that is touched before each call, NULL for none. */
+static int32_t call_kernel(weft_kernel kernel, const call_arguments *a, int threads, int repeat, void *other,
+                           int64_t evict, int64_t *times) {
     int32_t result = 0;
     void *token = weft_parallel_begin(threads);
     for (int i = 0; i < repeat && !result; i++) {
+        if (other) weft_evict_caches(other, evict);
         int64_t start = weft_nanoseconds();
         result = kernel(a->pointers, a->sizes);
         times[i] = weft_nanoseconds() - start;
@@ -105,28 +108,34 @@ static PyObject *times_list(const int64_t *times, int count) {
 }
 
 static PyObject *code_call(CodeObject *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"name", "buffers", "sizes", "threads", "repeat", NULL};
+    static char *names[] = {"name", "buffers", "sizes", "threads", "repeat", "evict", NULL};
     const char *name;
     PyObject *buffers, *sizes = NULL, *list = NULL;
     int threads = 1, repeat = 1;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|Oii:call", names, &name, &buffers, &sizes, &threads, &repeat))
+    long long evict = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sO|OiiL:call", names, &name, &buffers, &sizes, &threads, &repeat,
+                                     &evict))
         return NULL;
     weft_kernel kernel = weft_code_function(self->code, name);
     if (!kernel) return PyErr_Format(PyExc_KeyError, "the code has no function '%s'", name);
     if (repeat < 1) return PyErr_Format(PyExc_ValueError, "repeat must be at least 1");
+    if (evict < 0) return PyErr_Format(PyExc_ValueError, "evict must be at least 0");
     call_arguments a = {0};
     PyObject *none = PyTuple_New(0);
     int64_t *times = PyMem_Calloc((size_t)repeat, sizeof *times);
-    if (!times) PyErr_NoMemory();
+    void *other = evict ? PyMem_RawCalloc((size_t)evict, 1) : NULL;
+    const int missing = !times || (evict && !other);
+    if (missing) PyErr_NoMemory();
     int32_t result = 0;
-    if (none && times && take_arguments(&a, buffers, sizes ? sizes : none) == 0) {
+    if (none && !missing && take_arguments(&a, buffers, sizes ? sizes : none) == 0) {
         Py_BEGIN_ALLOW_THREADS;
-        result = call_kernel(kernel, &a, threads, repeat, times);
+        result = call_kernel(kernel, &a, threads, repeat, other, evict, times);
         Py_END_ALLOW_THREADS;
         list = times_list(times, repeat);
     }
     release_arguments(&a);
     PyMem_Free(times);
+    PyMem_RawFree(other);
     Py_XDECREF(none);
     return list ? Py_BuildValue("(iN)", (int)result, list) : NULL;
 }
@@ -145,7 +154,8 @@ static PyMethodDef code_methods[] = {
     {"symbol", (PyCFunction)code_symbol, METH_O, "symbol(name): address of a global symbol, or 0."},
     {"has", (PyCFunction)code_has, METH_O, "has(name): whether there is a function of that name."},
     {"call", (PyCFunction)(void (*)(void))code_call, METH_VARARGS | METH_KEYWORDS,
-     "call(name, buffers, sizes=(), threads=1, repeat=1): (result, nanoseconds of each call) of a kernel.\n\n"
+     "call(name, buffers, sizes=(), threads=1, repeat=1, evict=0): (result, nanoseconds of each call) of a kernel.\n\n"
+     "Before each call so many bytes of other memory are read and written. "
      "The buffers are compact Python buffers; nothing checks that they fit the kernel."},
     {NULL, NULL, 0, NULL},
 };

@@ -42,6 +42,7 @@ typedef enum rpc_type {
     RPC_DISCARD,
     RPC_RUN,
     RPC_TIME_RUN,
+    RPC_TIME_COLD,
     RPC_SHOW_TICKET = 63,
     RPC_REGISTER,
     RPC_REPORT

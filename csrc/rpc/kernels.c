@@ -3,7 +3,7 @@
 
 #include "session.h"
 
-enum { MAX_REPEAT = 1 << 20, MAX_CALLS = 1 << 30 };
+enum { MAX_REPEAT = 1 << 20, MAX_CALLS = 1 << 30, MAX_EVICTED = 1 << 30 };
 
 int32_t rpc_load(rpc_session *s, rpc_reader *in, rpc_writer *out) {
     char format[RPC_NAME], entry[RPC_NAME];
@@ -163,6 +163,34 @@ int32_t rpc_time(rpc_session *s, rpc_reader *in, rpc_writer *out) {
     int32_t code = read_call(s, in, &c);
     if (!code) code = rpc_read_timing(s, in, &t);
     if (!code) code = call_with_limits(s, &c, rpc_measure, &t);
+    free_call(&c);
+    return code;
+}
+
+static int32_t measure_cold(void *timing) {
+    const rpc_timing *t = timing;
+    int32_t result = 0;
+    for (uint32_t i = 0; i < t->repeat && !result; i++) {
+        weft_evict_caches(t->other, (int64_t)t->least);
+        const int64_t start = weft_nanoseconds();
+        result = t->call(t->context);
+        rpc_write_f64(t->out, (double)(weft_nanoseconds() - start));
+        if (!result && rpc_is_late()) result = INT32_MIN;
+    }
+    return result;
+}
+
+int32_t rpc_time_cold(rpc_session *s, rpc_reader *in, rpc_writer *out) {
+    call c;
+    rpc_timing t = {.call = call_once, .context = &c, .out = out};
+    int32_t code = read_call(s, in, &c);
+    if (!code) code = rpc_read_timing(s, in, &t);
+    if (!code && t.least > MAX_EVICTED)
+        code = rpc_refuse(s, RPC_MALFORMED, "%llu bytes are more than caches have", (unsigned long long)t.least);
+    if (!code && !(t.other = calloc(1, (size_t)t.least + 1)))
+        code = rpc_refuse(s, RPC_NO_MEMORY, "there is no memory to empty caches with");
+    if (!code) code = call_with_limits(s, &c, measure_cold, &t);
+    free(t.other);
     free_call(&c);
     return code;
 }

@@ -80,6 +80,7 @@ static rpc_handler *const HANDLERS[] = {
     [RPC_DISCARD] = rpc_discard,
     [RPC_RUN] = rpc_run,
     [RPC_TIME_RUN] = rpc_time_run,
+    [RPC_TIME_COLD] = rpc_time_cold,
     [RPC_SHOW_TICKET] = show_ticket,
 };
 

@@ -92,7 +92,7 @@ rpc_handler rpc_info;                                                           
 /* The lines of INFO. */
 void rpc_write_info(const rpc_options *o, rpc_writer *out);
 rpc_handler rpc_allocate, rpc_free, rpc_copy_in, rpc_copy_out, rpc_copy_across;      /* memory.c */
-rpc_handler rpc_load, rpc_unload, rpc_launch, rpc_time, rpc_synchronize;             /* kernels.c */
+rpc_handler rpc_load, rpc_unload, rpc_launch, rpc_time, rpc_time_cold, rpc_synchronize; /* kernels.c */
 rpc_handler rpc_executable, rpc_discard, rpc_run, rpc_time_run;                      /* models.c */
 
 void rpc_free_executable(rpc_session *s, rpc_object *executable);
@@ -111,12 +111,14 @@ bool rpc_is_late(void);
 /* Threads that a call or an executable may ask for. */
 enum { RPC_MAX_THREADS = 1024 };
 
-/* A call that is measured: `repeat` times, each the mean of as many calls as take `least` nanoseconds together. */
+/* A call that is measured: `repeat` times, each the mean of as many calls as take `least` nanoseconds together; of cold
+ * calls one each, before which `least` bytes at `other` are touched. */
 typedef struct rpc_timing {
     int32_t (*call)(void *context);
     void *context;
     uint32_t repeat;
     uint64_t least;
+    void *other;
     rpc_writer *out; /* takes the nanoseconds */
 } rpc_timing;
 

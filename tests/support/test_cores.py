@@ -32,6 +32,14 @@ def test_hardware_threads_of_a_core_count_once(tmp_path):
     assert cores.physical_cores(files, [1, 2]) == 2
 
 
+def test_processors_of_different_cores_come_last(tmp_path):
+    files = tree(tmp_path, siblings("0-1", "2-3"))
+    assert cores.processors_apart(files, FOUR) == [0, 2, 1, 3]
+    assert cores.processors_apart(files, [0, 2]) == [0, 2]
+    assert cores.processors_apart(tmp_path / "nothing", FOUR) == [0, 1, 2, 3]
+    assert set(cores.processors_apart()) == cores.affinity()
+
+
 def test_without_topology_each_processor_counts(tmp_path):
     assert cores.physical_cores(tmp_path, FOUR) == 4
     assert cores.physical_cores(tmp_path, []) == 1

@@ -22,7 +22,7 @@ from weft.rpc.server_build import build_server, cross_compiler
 from weft.rpc.tracker.limits import TrackerLimits
 from weft.schedule.trace import Trace
 from weft.tune.kernel_tuner import KernelTuner, Memory
-from weft.tune.measure.local import Runner, Workload
+from weft.tune.measure.runner import Runner, Workload
 from weft.tune.measure.timing import Limits
 from weft.tune.search import strategy_named
 from weft.tune.sketches import space_of

@@ -10,7 +10,7 @@ from synthetic import BASELINE, Speed
 from weft.kernels.task import KernelTask
 from weft.schedule.trace import Trace
 from weft.support.errors import UserError
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.space import Space
 

@@ -33,7 +33,7 @@ from weft.tune.corpus.training import (
     train,
 )
 from weft.tune.database import Database
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.model import pretrained as shipped
 from weft.tune.model.pretrained import pretrained, read_model
 from weft.tune.model.sets import FEATURE_SETS

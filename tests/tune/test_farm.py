@@ -46,8 +46,8 @@ from weft.tune.database import Database
 from weft.tune.kernel_tuner import KernelTuner
 from weft.tune.measure import boards
 from weft.tune.measure.inputs import inputs_of
-from weft.tune.measure.local import Workload
 from weft.tune.measure.remote import RemoteRunner, runner_for
+from weft.tune.measure.runner import Workload
 from weft.tune.model_tuner import ModelTuner
 from weft.tune.record import Outcome
 from weft.tune.scheduler import Budget

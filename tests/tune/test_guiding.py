@@ -18,7 +18,7 @@ from weft.tune.draft.estimate import DraftMachine
 from weft.tune.draft.model import DraftModel
 from weft.tune.guiding import FEATURES, check_features, guide_of
 from weft.tune.kernel_tuner import KernelTuner
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.model import pretrained as shipped
 from weft.tune.model.boosted import BoostedTrees
 from weft.tune.model.pretrained import LEARNING_ON, write_model

@@ -13,7 +13,7 @@ from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
 from weft.tune.database import Database
 from weft.tune.kernel_tuner import BATCH, CONFIRMED, KernelTuner
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.search import STRATEGIES
 from weft.tune.search.strategy import Strategy

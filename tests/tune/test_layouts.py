@@ -35,7 +35,7 @@ from weft.tune.layouts import variants as variants_module
 from weft.tune.layouts.measured import MeasuredCosts, measured_calls
 from weft.tune.layouts.outcome import Assigned
 from weft.tune.layouts.variants import Noting, estimated, variants_of
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.report import report_page
 from weft.tune.sketches import space_of

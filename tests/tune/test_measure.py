@@ -7,6 +7,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
@@ -20,6 +21,7 @@ from weft.graph.text import parse as parse_graph
 from weft.kernels.machine_code import MachineCode, machine_code
 from weft.kernels.task import KernelTask
 from weft.ops.catalogue import OPERATORS
+from weft.runtime import _native
 from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Instruction, Trace
 from weft.support.differences import difference, errors
@@ -28,11 +30,14 @@ from weft.support.processes import receive_within
 from weft.target import Target
 from weft.tir.text import parse
 from weft.tune.measure import bench as bench_module
-from weft.tune.measure import local, timing
-from weft.tune.measure.bench import Bench, Guarded, Loaded
+from weft.tune.measure import local, process_bench, timing
+from weft.tune.measure.bench import Bench, BenchCase, Guarded, Loaded
+from weft.tune.measure.builder import Built
 from weft.tune.measure.inputs import index_limits, inputs_of
-from weft.tune.measure.local import MIN_PATIENCE, TIMES_OPENING, LocalRunner, Workload
-from weft.tune.measure.timing import Limits, Run, compared
+from weft.tune.measure.local import LocalRunner
+from weft.tune.measure.process_bench import MIN_PATIENCE, TIMES_OPENING, ProcessBench
+from weft.tune.measure.runner import Workload
+from weft.tune.measure.timing import Limits, Run, compared, evicted_bytes
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.sketches import space_of
 from weft.tune.workloads import kernels_of_model
@@ -379,11 +384,11 @@ def test_differences() -> None:
 
 def test_patience_follows_the_kernel() -> None:
     """What takes many times as long as the default schedule is hung, long before the limits say so."""
-    runner = LocalRunner(Limits(build=30.0, run=10.0))
-    runner._opening = 0.5
-    assert runner._patience == MIN_PATIENCE + TIMES_OPENING * 0.5 < 10
-    runner._opening = 60.0
-    assert runner._patience == 40.0
+    bench = ProcessBench(Limits(build=30.0, run=10.0))
+    bench._opening = 0.5
+    assert bench._patience == MIN_PATIENCE + TIMES_OPENING * 0.5 < 10
+    bench._opening = 60.0
+    assert bench._patience == 40.0
 
 
 FAST = Limits(seconds=0.002, build=20.0, run=5.0)
@@ -398,12 +403,12 @@ def asking(trouble: str) -> Trace:
 @pytest.fixture(scope="module")
 def runner() -> Iterator[LocalRunner]:
     """A runner with a worker that does what schedules ask for."""
-    before = local.start_python
-    local.start_python = lambda module, stderr: before("unruly_worker", stderr)  # type: ignore[assignment]
-    with LocalRunner(FAST) as made:
+    before = process_bench.start_python
+    process_bench.start_python = lambda module, stderr: before("unruly_worker", stderr)  # type: ignore[assignment]
+    with LocalRunner(FAST, builders=0) as made:
         assert made.open(Workload(TASK)).ok
         yield made
-    local.start_python = before
+    process_bench.start_python = before
 
 
 def trials(runner: LocalRunner, *traces: Trace, seconds: float = 1.0) -> list[TrialRecord]:
@@ -411,16 +416,16 @@ def trials(runner: LocalRunner, *traces: Trace, seconds: float = 1.0) -> list[Tr
 
 
 def test_a_worker_that_crashes_costs_one_trial(runner: LocalRunner) -> None:
-    starts = runner.starts
+    starts = runner.bench.starts
     records = trials(runner, asking("none"), asking("crash"), asking("none"))
     assert [r.outcome for r in records] == [Outcome.OK, Outcome.CRASHED, Outcome.OK]
     assert records[1].message == "the measuring process ended by SIGSEGV: last words"
-    assert runner.starts == starts + 1
+    assert runner.bench.starts == starts + 1
 
 
 def test_a_kernel_that_hangs_costs_one_trial(runner: LocalRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     trials(runner, asking("none"))
-    monkeypatch.setattr(runner, "limits", Limits(seconds=0.002, build=0.2, run=0.2))
+    monkeypatch.setattr(runner.bench, "limits", Limits(seconds=0.002, build=0.2, run=0.2))
     begin = time.monotonic()
     (record,) = trials(runner, asking("hang"))
     assert record.outcome is Outcome.TIMEOUT
@@ -430,27 +435,27 @@ def test_a_kernel_that_hangs_costs_one_trial(runner: LocalRunner, monkeypatch: p
 
 def test_a_worker_that_is_killed_between_trials_costs_none(runner: LocalRunner) -> None:
     trials(runner, asking("none"))
-    assert runner._process is not None
-    os.kill(runner._process.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, runner._process.pid, os.WEXITED | os.WNOWAIT)
+    assert runner.bench._process is not None
+    os.kill(runner.bench._process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, runner.bench._process.pid, os.WEXITED | os.WNOWAIT)
     assert trials(runner, asking("none"))[0].ok
 
 
 def test_noise_does_not_disturb(runner: LocalRunner) -> None:
-    starts = runner.starts
+    starts = runner.bench.starts
     assert [r.outcome for r in trials(runner, asking("noise"), asking("none"))] == [Outcome.OK, Outcome.OK]
-    assert runner.starts - starts <= 1
+    assert runner.bench.starts - starts <= 1
 
 
 def test_what_cannot_be_built_keeps_the_worker(runner: LocalRunner) -> None:
     trials(runner, asking("none"))
-    starts = runner.starts
+    starts = runner.bench.starts
     refused = Trace((Instruction("slice_and_dice", ()),))
     records = trials(runner, refused, asking("unbuildable"), asking("none"))
     assert [r.outcome for r in records] == [Outcome.REFUSED, Outcome.FAILED, Outcome.OK]
     assert "this cannot be built" in records[1].message
     assert [r.trace for r in records] == [refused, asking("unbuildable"), asking("none")]
-    assert runner.starts == starts
+    assert runner.bench.starts == starts
 
 
 def test_a_wrong_kernel_gets_no_second_chance_in_its_process(runner: LocalRunner) -> None:
@@ -464,8 +469,8 @@ def test_an_interruption_loses_no_answers(runner: LocalRunner, monkeypatch: pyte
     def interrupted(*_: object) -> bytes:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(local, "receive_within", interrupted)
-    process = runner._process
+    monkeypatch.setattr(process_bench, "receive_within", interrupted)
+    process = runner.bench._process
     with pytest.raises(KeyboardInterrupt):
         trials(runner, asking("none"))
     assert process is not None
@@ -479,12 +484,12 @@ def test_better_candidates_are_the_next_ones_measure(runner: LocalRunner, monkey
     asked: list[tuple[object, float]] = []
     times = iter([2.0, 0.5, 0.9, 0.8])
 
-    def measured(trace: Trace, best: TrialRecord) -> TrialRecord:
+    def measured(trace: Trace, best: TrialRecord, made: object) -> TrialRecord:
         asked.append((best.trace, best.seconds or 0.0))
         relative = next(times)
         return TrialRecord(trace, Outcome.OK, relative, relative=relative)
 
-    monkeypatch.setattr(runner, "_measured", measured)
+    monkeypatch.setattr(runner.bench, "trial", measured)
     trials(runner, *map(asking, TROUBLE[:4]))
     assert asked == [(None, 1.0), (None, 1.0), (asking(TROUBLE[1]), 0.5), (asking(TROUBLE[2]), 0.9)]
     times, asked = iter([0.5, 0.5]), asked[:0]
@@ -509,8 +514,8 @@ def test_other_kernels_take_turns(runner: LocalRunner) -> None:
 
 
 def test_a_worker_that_never_starts_loses_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "start_python", lambda module, stderr: None)
-    with LocalRunner(FAST) as made:
+    monkeypatch.setattr(process_bench, "start_python", lambda module, stderr: None)
+    with LocalRunner(FAST, builders=0) as made:
         made.resume(Workload(TASK))
         assert [r.outcome for r in trials(made, asking("none"))] == [Outcome.LOST]
         with pytest.raises(UserError, match="cannot be measured") as error:
@@ -557,10 +562,93 @@ def test_samples_are_the_rounds_of_the_median(runner: LocalRunner) -> None:
     assert len(record.samples) >= timing.EARLY_ROUNDS
 
 
+def test_cores_that_are_left_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates are built by other processes, and what these say of them is in the records."""
+    with LocalRunner(FAST, builders=2) as made:
+        baseline = made.open(Workload(TASK))
+        refused = Trace((Instruction("slice_and_dice", ()),))
+        traces = [split_by(TASK, 4), refused, split_by(TASK, 8), split_by(TASK, 16)]
+        records = list(made.measure(traces, baseline))
+        assert [r.trace for r in records] == traces
+        assert [r.outcome for r in records] == [Outcome.OK, Outcome.REFUSED, Outcome.OK, Outcome.OK]
+        assert records[1].message
+        process = made.bench._process
+        first = next(iter(made.measure(traces[2:], baseline)))  # nobody asks for the second one
+        assert first.ok and made.bench._process is process
+    assert process is not None and process.returncode is not None
+    assert made._codes is not None and made._codes._builder is None
+
+
+def test_builders_follow_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "usable_cores", lambda: 6)
+    runner = LocalRunner(FAST)
+    assert [runner._builders(n) for n in (1, 2, 4, 6, 9)] == [4, 4, 2, 4, 4]
+    assert LocalRunner(FAST, builders=1)._builders(6) == 1
+
+
+def test_nothing_is_built_beside_a_kernel_that_needs_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "usable_cores", lambda: 1)
+    pending: list[int] = []
+    with LocalRunner(FAST) as made:
+        baseline = made.open(Workload(TASK))
+        trial = made.bench.trial
+
+        def noted(trace: Trace, best: TrialRecord, code: MachineCode | None = None) -> TrialRecord:
+            assert made._codes is not None
+            pending.append(sum(not f.done() for f in futures))
+            return trial(trace, best, code)
+
+        begun = made._begun
+        futures: list[Future[Built]] = []
+        monkeypatch.setattr(made, "_begun", lambda traces: futures.extend(begun(traces)) or futures)
+        monkeypatch.setattr(made.bench, "trial", noted)
+        assert all(r.ok for r in made.measure([split_by(TASK, n) for n in (2, 4, 8)], baseline))
+    assert pending == [0, 0, 0]
+
+
+def test_cold_runs_are_single_runs_after_other_memory() -> None:
+    """The kernel is called once after each time that other memory was brought into the caches."""
+    bench = Bench(TASK, limits=replace(QUICK, evict=1 << 20))
+    asked: list[tuple[int, int]] = []
+    call = Loaded.bound
+
+    def bound(self: Loaded, case: BenchCase, workspace: Guarded | None = None, evict: int = 0) -> Run:
+        run = call(self, case, workspace, evict)
+
+        def noted(count: int) -> list[float]:
+            asked.append((count, evict))
+            return run(count)
+
+        return noted
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Loaded, "bound", bound)
+        record = bench.trial(split_by(TASK, 4), None, 1.0)
+    assert record.ok
+    assert asked[0] == (1, 0)  # its results are compared
+    assert len(asked) > 5 and set(asked[1:]) == {(1, 1 << 20)}
+
+
+def test_memory_for_emptying_caches_is_no_part_of_a_call() -> None:
+    made = machine_code(TASK)
+    code = _native.Code(made.code.data)
+    x, w = np.ones((12, 10), np.float32), np.ones((10, 16), np.float32)
+    y = np.zeros((12, 16), np.float32)
+    status, times = code.call(made.code.entry, [x, w, y], [], 2, 3, 1 << 18)
+    assert status == 0 and len(times) == 3
+    np.testing.assert_allclose(y, 10.0)
+    for bytes_, error in ((-1, ValueError), (1 << 62, MemoryError)):
+        with pytest.raises(error):
+            code.call(made.code.entry, [x, w, y], [], 1, 1, bytes_)
+    cpu = Target("cpu").cpu
+    assert evicted_bytes(cpu) >= 2 * max(cpu.l2, cpu.l3) and evicted_bytes(cpu) % 65536 == 0
+    assert evicted_bytes(replace(cpu, l1=0, l2=0, l3=0)) == 128 << 20
+
+
 def test_closing_leaves_no_process(runner: LocalRunner) -> None:
     trials(runner, asking("none"))
-    assert runner._process is not None
-    process = runner._process
+    assert runner.bench._process is not None
+    process = runner.bench._process
     runner.close()
     assert process.returncode is not None
     with suppress(ProcessLookupError):

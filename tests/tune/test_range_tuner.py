@@ -15,7 +15,7 @@ from weft.target import Target
 from weft.tir.text import parse
 from weft.tune.database import Database
 from weft.tune.kernel_tuner import KernelTuner
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.range_tuner import MAX_ANCHORS, RangeTuner
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.search import STRATEGIES

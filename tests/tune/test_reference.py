@@ -21,10 +21,10 @@ from weft.tir.text import parse
 from weft.tune.measure import reference
 from weft.tune.measure.bench import Bench
 from weft.tune.measure.inputs import inputs_of
-from weft.tune.measure.local import Workload
 from weft.tune.measure.reference import MIN_PER_FLIP, Reference, disagreement
 from weft.tune.measure.remote import runner_for
 from weft.tune.measure.remote_bench import RemoteBench, WrongBoard
+from weft.tune.measure.runner import Workload
 
 ROWS = """program "rows"[n](x: f32[n, 5]) -> (out: f32[n, 5]):
   for i in serial(0, n):

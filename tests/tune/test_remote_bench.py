@@ -19,8 +19,8 @@ from weft.rpc.local import LocalServer
 from weft.rpc.session import Session, connect
 from weft.target import Target
 from weft.tir.text import parse
-from weft.tune.measure.local import Workload
 from weft.tune.measure.remote_bench import LEAST_SECONDS, BoardFault, Failed, RemoteBench, least_seconds
+from weft.tune.measure.runner import Workload
 from weft.tune.record import Outcome, TrialRecord
 
 

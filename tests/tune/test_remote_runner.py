@@ -28,11 +28,13 @@ from weft.tune.kernel_tuner import KernelTuner
 from weft.tune.measure import building
 from weft.tune.measure.batch import Batch, beside_best
 from weft.tune.measure.boards import AddressedBoards
-from weft.tune.measure.building import Builders, Built
+from weft.tune.measure.builder import Built
+from weft.tune.measure.building import Builders
 from weft.tune.measure.farm import Farm, Opened, TrialJob, _rescaled
-from weft.tune.measure.local import LocalRunner, RunnerGone, RunsModels, Workload
+from weft.tune.measure.local import LocalRunner
 from weft.tune.measure.reference import Reference
 from weft.tune.measure.remote import RemoteRunner, runner_for
+from weft.tune.measure.runner import RunnerGone, RunsModels, Workload
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.scheduler import Budget, TaskScheduler, TaskState
 from weft.tune.search import strategy_named
@@ -158,9 +160,7 @@ def test_seconds_are_those_of_the_first_board(task: KernelTask) -> None:
 
 
 def built_by(builders: Builders, task: KernelTask) -> Built:
-    found: list[Built] = []
-    builders.build(task, found.append)
-    return eventually(lambda: found)[0]  # type: ignore[no-any-return]
+    return builders.build(task).result(LONG)
 
 
 def test_a_builder_that_dies_costs_one_kernel(task: KernelTask) -> None:
@@ -187,10 +187,18 @@ def test_nothing_is_built_after_the_end(task: KernelTask, monkeypatch: pytest.Mo
     builders = Builders(1, LONG)
     monkeypatch.setattr(building, "start_python", lambda module: builders._closed.set())
     monkeypatch.setattr(building, "built_here", built.append)
-    builders.build(task, built.append)
+    first, second = builders.build(task), builders.build(task)
     eventually(builders._closed.is_set)
     builders.close()
+    assert first.result(LONG) == building.ENDED and second.cancelled()
     assert not built
+
+
+def test_what_nobody_waits_for_is_not_built(task: KernelTask) -> None:
+    with Builders(1, LONG) as builders:
+        first, second, third = (builders.build(task) for _ in range(3))
+        assert second.cancel() or second.done()
+        assert isinstance(first.result(LONG), MachineCode) and isinstance(third.result(LONG), MachineCode)
 
 
 def test_no_job_outlives_its_batch() -> None:

@@ -10,7 +10,7 @@ from tuned_kernels import product
 from weft.support.errors import UserError
 from weft.tune import scheduler as scheduler_module
 from weft.tune.kernel_tuner import BATCH, KernelTuner
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.scheduler import Budget, TaskScheduler, TaskState
 from weft.tune.search import STRATEGIES
 from weft.tune.space import Space

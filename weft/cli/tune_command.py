@@ -97,8 +97,8 @@ _OF_MODELS: Final = ("layouts", "shapes", "files", "no_check", "policy", "precis
 @threads_option
 @shape_option
 def command(model: str | None, kernel: str | None, db: str | None, **given: Any) -> None:
-    """Search faster schedules for the kernels of MODEL, or for one kernel, by measuring them on this machine, or
-    on boards.
+    """Search faster schedules for the kernels of MODEL, or for one kernel, by measuring them on this machine, on
+    boards, or on a cluster.
 
     \b
     weft tune resnet.onnx --db tuned.db                      then: weft run resnet.onnx --tuning-db tuned.db
@@ -108,6 +108,7 @@ def command(model: str | None, kernel: str | None, db: str | None, **given: Any)
     weft tune --kernel product.py --db tuned.db --trials 200
     weft tune resnet.onnx --db tuned.db --board localhost:9190
     weft tune resnet.onnx --db tuned.db --tracker HOST:9180 --key pi4 --boards 3
+    weft tune resnet.onnx --db tuned.db --ray HOST:6379 --threads 1
 
     Everything that is measured is kept in the database at once. Ctrl-C ends the search at any time; the same command
     goes on from there. At the end the model runs with and without what was found, and schedules that are not faster
@@ -242,11 +243,15 @@ def _tell_report(report: str | None) -> None:
         click.echo(f"wrote {report}")
 
 
+def _on_boards(given: dict[str, Any]) -> bool:
+    return given["board"] is not None or given["tracker"] is not None
+
+
 def _use(model: str, search: dict[str, Any], given: dict[str, Any]) -> str:
     """The command that runs the model with what was found; of boards, that compiles it for them."""
-    words = ["weft", "compile" if "runner" in search else "run", model, "--tuning-db", search["database"]]
+    words = ["weft", "compile" if _on_boards(given) else "run", model, "--tuning-db", search["database"]]
     words += ["--target", search["target"]] if search["target"] != "cpu" else []
-    threads = None if "runner" in search else search["threads"]
+    threads = None if _on_boards(given) else search["threads"]
     words += ["--threads", str(threads)] if threads is not None else []
     words += ["--precision", given["precision"]] if given["precision"] != "f32" else []
     winograd = {True: None, False: "off"}.get(given["winograd"], str(given["winograd"]))

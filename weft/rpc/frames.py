@@ -55,6 +55,7 @@ class MessageType(IntEnum):
     DISCARD = 28
     RUN = 29
     TIME_RUN = 30
+    TIME_COLD = 31
     TICKET = 63
     REGISTER = 64
     REPORT = 65

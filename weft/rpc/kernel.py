@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from weft.backends.protocol import Code
 
 MAX_REPEAT: Final = 100_000
+MAX_EVICTED: Final = 1 << 30
 COMPILE_FOR_IT: Final = "compile for the target that session.target() gives"
 _LOADED: Final = "it does on x86-64, AArch64, 64-bit RISC-V and ARMv7 with hard floating point"
 
@@ -75,7 +76,7 @@ class RemoteKernel:
                 if array.flags.writeable:
                     copy_out(self._channel, address, bytes_of(array))
 
-    @checked("N018", RemoteError, repeat=WHOLE, min_seconds=NUMBER)
+    @checked("N018", RemoteError, repeat=WHOLE, min_seconds=NUMBER, evict=WHOLE)
     def time(
         self,
         *buffers: Any,
@@ -83,13 +84,16 @@ class RemoteKernel:
         threads: int = 1,
         repeat: int = 3,
         min_seconds: float = 0.0,
+        evict: int = 0,
     ) -> tuple[float, ...]:
         """Seconds of one call, measured ``repeat`` times after one call to warm up. Each is the mean of as many calls
-        as take ``min_seconds`` together, at least one. Arrays are copied there, not back. Raises errors as :meth:`run`
-        does."""
-        timing = packed_timing(repeat, min_seconds)
+        as take ``min_seconds`` together, at least one. With ``evict``, each is one call, before which so many bytes of
+        other memory are read and written, so that caches hold nothing of the kernel's. Arrays are copied there, not
+        back. Raises errors as :meth:`run` does."""
+        timing = packed_cold_timing(repeat, evict) if evict else packed_timing(repeat, min_seconds)
+        kind = MessageType.TIME_COLD if evict else MessageType.TIME
         with self._call(buffers, sizes, threads) as (call, _):
-            answer = self._channel.ask(MessageType.TIME, call + timing, self._machine.request_seconds or np.inf)
+            answer = self._channel.ask(kind, call + timing, self._machine.request_seconds or np.inf)
         return tuple(answer.f64() / 1e9 for _ in range(repeat))
 
     def close(self) -> None:
@@ -147,6 +151,17 @@ def packed_timing(repeat: int, min_seconds: float) -> bytes:
             hint=f"repeat is 1 to {MAX_REPEAT:,}, min_seconds at least 0",
         )
     return struct.pack("<IQ", repeat, round(min_seconds * 1e9))
+
+
+def packed_cold_timing(repeat: int, evict: int) -> bytes:
+    """The content of a cold timing behind a call. Raises RemoteError N018 for numbers out of range."""
+    if not 1 <= repeat <= MAX_REPEAT or not 0 <= evict <= MAX_EVICTED:
+        raise RemoteError(
+            f"{repeat} measurements with {evict} bytes of other memory are not possible",
+            code="N018",
+            hint=f"repeat is 1 to {MAX_REPEAT:,}, evict at most {MAX_EVICTED:,}",
+        )
+    return struct.pack("<IQ", repeat, evict)
 
 
 def checked_remote_threads(threads: int | None, machine: RemoteMachine) -> int:

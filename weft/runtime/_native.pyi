@@ -69,7 +69,13 @@ class Code:
     def symbol(self, name: str, /) -> int: ...
     def has(self, name: str, /) -> bool: ...
     def call(
-        self, name: str, buffers: Sequence[Any], sizes: Sequence[int] = (), threads: int = 1, repeat: int = 1
+        self,
+        name: str,
+        buffers: Sequence[Any],
+        sizes: Sequence[int] = (),
+        threads: int = 1,
+        repeat: int = 1,
+        evict: int = 0,
     ) -> tuple[int, list[int]]: ...
 
 class Executable:

@@ -40,14 +40,26 @@ def _usable_cores(files: Path, processors: frozenset[int]) -> int:
 
 def physical_cores(files: Path = _ROOT, processors: Collection[int] | None = None) -> int:
     """Physical cores among ``processors`` (None: those that this process may run on), at least 1."""
-    cores = set()
-    for number in affinity() if processors is None else processors:
-        try:
-            folder = files / f"sys/devices/system/cpu/cpu{number}/topology"
-            cores.add((folder / "thread_siblings_list").read_text().strip())
-        except OSError:
-            cores.add(f"processor {number}")
-    return max(1, len(cores))
+    given = affinity() if processors is None else processors
+    return max(1, len({_core_of(files, number) for number in given}))
+
+
+def _core_of(files: Path, processor: int) -> str:
+    """What names the core of a processor."""
+    try:
+        folder = files / f"sys/devices/system/cpu/cpu{processor}/topology"
+        return (folder / "thread_siblings_list").read_text().strip()
+    except OSError:
+        return f"processor {processor}"
+
+
+def processors_apart(files: Path = _ROOT, processors: Collection[int] | None = None) -> list[int]:
+    """``processors`` (None: those that this process may run on) such that as many as possible from the end are hardware
+    threads of different cores, the highest numbers last."""
+    given = sorted(affinity() if processors is None else processors)
+    last = {_core_of(files, number): number for number in given}
+    apart = set(last.values())
+    return [n for n in given if n not in apart] + sorted(apart)
 
 
 def affinity() -> frozenset[int]:

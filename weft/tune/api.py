@@ -53,7 +53,9 @@ from weft.tune.guiding import DEFAULT_FEATURES
 from weft.tune.layouts.joint import LayoutSearch
 from weft.tune.layouts.session import LayoutSession
 from weft.tune.live import watching
-from weft.tune.measure.local import LocalRunner, Runner, Workload, model_of
+from weft.tune.measure.local import LocalRunner
+from weft.tune.measure.runner import Runner, Workload, model_of
+from weft.tune.measure.timing import Limits, evicted_bytes
 from weft.tune.model_tuner import ModelTuner, Tuners, least_seconds, tuner_of
 from weft.tune.report import write_report
 from weft.tune.request import Request, check_measurable, notes_of_sizes, opened, requested, values_of
@@ -79,9 +81,10 @@ _SEARCH: Final = {
     "strategy": TEXT,
     "seed": WHOLE,
     "features": TEXT,
+    "flush_caches": FLAG,
     "progress": FLAG,
     "report": optional(PATH),
-    "runner": optional(Form("a weft.tune.measure.local.Runner", lambda v: callable(getattr(v, "measure", None)))),
+    "runner": optional(Form("a weft.tune.measure.runner.Runner", lambda v: callable(getattr(v, "measure", None)))),
 }
 
 
@@ -114,6 +117,7 @@ def tune_model(
     features: str = DEFAULT_FEATURES,
     in_model: bool = True,
     layouts: bool = False,
+    flush_caches: bool = False,
     progress: bool = False,
     report: str | os.PathLike[str] | None = None,
     runner: Runner | None = None,
@@ -141,6 +145,9 @@ def tune_model(
     whole graph are chosen by their times, and are kept if the model is faster with them than with the estimated ones,
     each with its best schedules. Without it, the model has the layouts that the database has for it.
 
+    ``flush_caches``: before each run of a kernel its data are driven out of the caches, as for a kernel that finds them
+    in memory in the model. Such trials and others should not share a database.
+
     ``progress`` shows how it goes, ``report`` is an HTML file to write. ``runner`` measures elsewhere than on this
     machine.
 
@@ -163,7 +170,7 @@ def tune_model(
     values = values_of(sizes, open_sizes)
     request = request.with_notes(notes_of_sizes(values, open_sizes))
     given = _cases(module, inputs, values) if in_model else None
-    with registry.scope(), opened(database) as kept, _measuring(runner) as measures:
+    with registry.scope(), opened(database) as kept, _measuring(runner, flush_caches) as measures:
         with watching(progress) as watcher:
             if given is not None:
                 watcher.phase("compiling the model")
@@ -215,6 +222,7 @@ def tune_kernel(
     strategy: str = "refine",
     seed: int = 0,
     features: str = DEFAULT_FEATURES,
+    flush_caches: bool = False,
     progress: bool = False,
     report: str | os.PathLike[str] | None = None,
     runner: Runner | None = None,
@@ -243,7 +251,7 @@ def tune_kernel(
         workload = Workload(task, request.threads, assigned_sizes(task, values))
         space = Space((TemplateSketch(program, guarded(template)),)) if template is not None else space_of(task)
         space.default()  # a template that fails does so here
-        with opened(database) as kept, _measuring(runner) as measures:
+        with opened(database) as kept, _measuring(runner, flush_caches) as measures:
             tuner = tuner_of(
                 workload, space, measures, request.settings, kept, secrets.token_hex(4), has_default=template is None
             )
@@ -298,13 +306,20 @@ def _cases(module: Module, given: Mapping[str, Any] | None, sizes: Mapping[str, 
 
 
 @contextlib.contextmanager
-def _measuring(runner: Runner | None) -> Iterator[Runner]:
-    """The caller's runner, or one of this machine that ends with the ``with`` statement."""
-    if runner is not None:
-        yield runner
-    else:
-        with LocalRunner() as made:
+def _measuring(runner: Runner | None, flush_caches: bool) -> Iterator[Runner]:
+    """The caller's runner, or one of this machine that ends with the ``with`` statement. Raises UserError U023 where
+    the caller's runner is to flush caches."""
+    if runner is None:
+        with LocalRunner(Limits(evict=evicted_bytes()) if flush_caches else None) as made:
             yield made
+        return
+    if flush_caches:
+        raise UserError(
+            "a runner that is given decides itself whether caches are flushed",
+            code="U023",
+            hint="make it with Limits(evict=evicted_bytes()) of weft.tune.measure.timing",
+        )
+    yield runner
 
 
 def _reported(result: TuningResult, request: Request, target: Target, report: Any) -> TuningResult:

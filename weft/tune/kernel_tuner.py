@@ -16,7 +16,7 @@ from weft.kernels.task import KernelTask
 from weft.schedule.dispatch import RecordedSchedule
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
-from weft.tune.measure.local import Runner, Workload
+from weft.tune.measure.runner import Runner, Workload
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.search.history import History, Trial
 from weft.tune.search.strategy import Guide, Strategy
@@ -44,7 +44,7 @@ class Memory(Protocol):
         keep_best: bool = False,
     ) -> Any:
         """Keep trials of a kernel, in their order. ``best`` and ``keep_best`` are what the runner measured them
-        beside (:meth:`~weft.tune.measure.local.Runner.measure`)."""
+        beside (:meth:`~weft.tune.measure.runner.Runner.measure`)."""
 
     def known(self, task: KernelTask, threads: int) -> Sequence[TrialRecord]:
         """All trials of a kernel with so many threads, in their order."""

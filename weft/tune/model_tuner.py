@@ -28,7 +28,7 @@ from weft.tune.database import Database
 from weft.tune.guiding import DEFAULT_FEATURES, guide_of
 from weft.tune.in_model import Chosen, ModelRun, Verdicts, checked_in_model
 from weft.tune.kernel_tuner import KernelTuner, Memory, Tuner
-from weft.tune.measure.local import Runner, Workload, model_of
+from weft.tune.measure.runner import Runner, Workload, model_of
 from weft.tune.range_tuner import RangeTuner
 from weft.tune.record import TrialRecord
 from weft.tune.scheduler import Budget, Observer, TaskScheduler, TaskState

@@ -19,7 +19,7 @@ from weft.schedule.dispatch import RecordedSchedule
 from weft.schedule.trace import Trace
 from weft.tune.by_size import anchors_of, dispatch_of
 from weft.tune.kernel_tuner import BATCH, GAIN, KernelTuner, Memory, Progress
-from weft.tune.measure.local import Runner, Workload
+from weft.tune.measure.runner import Runner, Workload
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.search.history import History, Trial
 from weft.tune.space import Space

@@ -18,7 +18,7 @@ from weft.tir.nodes import Program
 from weft.tune.database import Database
 from weft.tune.in_model import Chosen, Verdicts
 from weft.tune.layouts.outcome import LayoutOutcome
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.record import TrialRecord
 from weft.tune.scheduler import TaskScheduler, TaskState
 from weft.tune.workloads import ModelKernel

@@ -16,7 +16,7 @@ from typing import Final
 from weft.support.errors import UserError
 from weft.support.words import did_you_mean
 from weft.tune.kernel_tuner import BATCH, Tuner
-from weft.tune.measure.local import RunnerGone
+from weft.tune.measure.runner import RunnerGone
 
 HOPE: Final = 0.3
 """Share of a kernel's time that its first trials are hoped to gain."""

@@ -15,7 +15,7 @@ from weft.pipeline.graph import optimize
 from weft.pipeline.options import Options
 from weft.plugins.registry import STOCK, Registry
 from weft.target import Target
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from weft.tune.corpus.training import (
     trained,
 )
 from weft.tune.database import Database
-from weft.tune.measure.local import LocalRunner, Runner
+from weft.tune.measure.local import LocalRunner
+from weft.tune.measure.runner import Runner
 from weft.tune.model.boosted import BoostedTrees
 from weft.tune.model.pretrained import LEARNING_ON, write_model
 from weft.tune.model.sets import FeatureSet, feature_set
@@ -113,7 +114,7 @@ COLUMNS: Final = ("held-out family", "kernels", *QUALITIES)
     features=TEXT,
     seed=WHOLE,
     progress=FLAG,
-    runner=optional(Form("a weft.tune.measure.local.Runner", lambda v: callable(getattr(v, "measure", None)))),
+    runner=optional(Form("a weft.tune.measure.runner.Runner", lambda v: callable(getattr(v, "measure", None)))),
 )
 def tune_corpus(
     *,

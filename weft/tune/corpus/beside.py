@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from weft.schedule.dispatch import Dispatch
 from weft.schedule.trace import Trace
-from weft.tune.measure.local import Runner, Workload
+from weft.tune.measure.runner import Runner, Workload
 from weft.tune.record import TrialRecord
 
 
@@ -25,12 +25,12 @@ class BesideDefault:
         self._default: TrialRecord | None = None
 
     def open(self, workload: Workload) -> TrialRecord:
-        """See :class:`~weft.tune.measure.local.Runner`."""
+        """See :class:`~weft.tune.measure.runner.Runner`."""
         self._default = self._runner.open(workload)
         return self._default
 
     def resume(self, workload: Workload) -> None:
-        """See :class:`~weft.tune.measure.local.Runner`. The kernel is the one that was opened last."""
+        """See :class:`~weft.tune.measure.runner.Runner`. The kernel is the one that was opened last."""
         self._runner.resume(workload)
 
     def measure(
@@ -42,7 +42,7 @@ class BesideDefault:
             yield _on_scale(record, self._default)
 
     def close(self) -> None:
-        """See :class:`~weft.tune.measure.local.Runner`."""
+        """See :class:`~weft.tune.measure.runner.Runner`."""
         self._runner.close()
 
 

@@ -21,7 +21,7 @@ from weft.tune.corpus.sampling import CorpusSampling
 from weft.tune.corpus.stored import KeepsFeatures
 from weft.tune.database import Database
 from weft.tune.kernel_tuner import KernelTuner
-from weft.tune.measure.local import Runner, RunnerGone
+from weft.tune.measure.runner import Runner, RunnerGone
 from weft.tune.sketches import space_of
 from weft.tune.space import Space
 

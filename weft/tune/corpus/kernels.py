@@ -10,7 +10,7 @@ from typing import Any, Final
 from weft.api import load
 from weft.ops.workloads import workloads
 from weft.target import Target
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.workloads import kernels_of_model
 
 MAX_BESIDE: Final = 6

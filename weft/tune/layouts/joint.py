@@ -21,7 +21,7 @@ from weft.target import Target
 from weft.tune.layouts.measured import Conversions, MeasuredCosts, measured_calls, moved_as
 from weft.tune.layouts.outcome import LayoutChange, changes_of
 from weft.tune.layouts.variants import Assignments, variants_of
-from weft.tune.measure.local import RunnerGone
+from weft.tune.measure.runner import RunnerGone
 from weft.tune.model_tuner import Tuners
 from weft.tune.scheduler import Budget, Observer, TaskScheduler, TaskState
 from weft.tune.session import count_earlier

@@ -87,15 +87,16 @@ class Loaded:
             return None
         return Guarded(evaluate(self._bytes, {f"s{i}": n for i, n in enumerate(case.sizes)}) or 0, NO_NUMBER)
 
-    def bound(self, case: BenchCase, workspace: Guarded | None = None) -> Run:
-        """The kernel on a case, as a function of the number of runs. Raises ProgramError if a run fails."""
+    def bound(self, case: BenchCase, workspace: Guarded | None = None, evict: int = 0) -> Run:
+        """The kernel on a case, as a function of the number of runs, before each of which ``evict`` bytes of other
+        memory are read and written. Raises ProgramError if a run fails."""
         workspace = workspace or self.workspace(case)
         buffers: list[Any] = [*case.inputs, *(r.bytes for r in case.results)]
         if workspace is not None:
             buffers.append(workspace.bytes)
 
         def run(count: int) -> list[float]:
-            status, times = self._native.call(self._entry, buffers, list(case.sizes), self._threads, count)
+            status, times = self._native.call(self._entry, buffers, list(case.sizes), self._threads, count, evict)
             if status:
                 raise ProgramError(f"the kernel returned {status}", code="V918")
             return [t * 1e-9 for t in times]
@@ -128,32 +129,39 @@ class Bench:
                 )
         self.cases = [made_case(task.program, s, default) for s in given]
 
-    def _built(self, trace: RecordedSchedule | None) -> Loaded:
+    def _built(self, trace: RecordedSchedule | None, made: MachineCode | None = None) -> Loaded:
         key = "" if trace is None else trace.to_json()
         if key not in self._kept:
-            known = {i.name: i for i in (*self.task.maker.intrinsics, *self.task.intrinsics)}
-            task = self.task if trace is None else self.task.with_trace(trace, known.values())
             while len(self._kept) >= MAX_KEPT:
                 del self._kept[next(iter(self._kept))]
-            self._kept[key] = Loaded(machine_code(task), self.threads)
+            self._kept[key] = Loaded(made or machine_code(self._scheduled(trace)), self.threads)
         self._kept[key] = found = self._kept.pop(key)  # the most recent one is last
         return found
+
+    def _scheduled(self, trace: RecordedSchedule | None) -> KernelTask:
+        known = {i.name: i for i in (*self.task.maker.intrinsics, *self.task.intrinsics)}
+        return self.task if trace is None else self.task.with_trace(trace, known.values())
 
     def baseline(self) -> TrialRecord:
         """The default schedule, measured alone."""
         return self.trial(None, None, None)
 
     def trial(
-        self, trace: RecordedSchedule | None, best: RecordedSchedule | None, best_seconds: float | None
+        self,
+        trace: RecordedSchedule | None,
+        best: RecordedSchedule | None,
+        best_seconds: float | None,
+        made: MachineCode | None = None,
     ) -> TrialRecord:
-        """Build, check and time a schedule beside the best one so far (None: the default schedule), whose time is
-        about ``best_seconds`` (None: there is no best yet). What goes wrong is in the record."""
+        """Check and time a schedule beside the best one so far (None: the default schedule), whose time is about
+        ``best_seconds`` (None: there is no best yet). Its code is ``made``, or else it is built here. What goes wrong
+        is in the record."""
 
         def ended(outcome: Outcome, message: str = "") -> TrialRecord:
             return TrialRecord(trace, outcome, threads=self.threads, message=message)
 
         try:
-            loaded = self._built(trace)
+            loaded = self._built(trace, made)
         except ScheduleError as error:
             return ended(Outcome.REFUSED, first_line(error))
         except (WeftError, ValueError, MemoryError) as error:
@@ -186,8 +194,9 @@ class Bench:
         self, loaded: Loaded, trace: RecordedSchedule | None, best: RecordedSchedule | None, best_seconds: float | None
     ) -> TrialRecord:
         beside = None if best_seconds is None else self._beside(best)
-        runs = [loaded.bound(case) for case in self.cases]
-        others = None if beside is None else [beside.bound(case) for case in self.cases]
+        evict = self.limits.evict
+        runs = [loaded.bound(case, evict=evict) for case in self.cases]
+        others = None if beside is None else [beside.bound(case, evict=evict) for case in self.cases]
         return timed_record(trace, runs, others, best_seconds, self.limits, self.threads)
 
     def _beside(self, best: RecordedSchedule | None) -> Loaded | None:

@@ -11,7 +11,7 @@ import queue
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Final, Self
 
 from weft.kernels.machine_code import MachineCode, machine_code
@@ -20,27 +20,27 @@ from weft.support.errors import ScheduleError, WeftError
 from weft.support.fingerprint import compiler_fingerprint
 from weft.support.processes import end, receive_within, send, start_python
 from weft.tune.measure.bench import first_line
+from weft.tune.measure.builder import Built
 from weft.tune.record import Outcome
 
 START_SECONDS: Final = 60.0
 """Time limit for a process to start."""
 
-Built = MachineCode | tuple[Outcome, str]
-"""A kernel, or why there is none."""
-Tell = Callable[[Built], None]
+ENDED: Final = (Outcome.FAILED, "building was ended")
 _compiling = threading.Lock()
 """LLVM allows one thread at a time."""
 
 
 class Builders:
-    """``count`` threads, each with a process that builds; ``seconds`` is the time limit for one kernel.
+    """A :class:`~weft.tune.measure.builder.Builder` of this machine: ``count`` threads, each with a process that
+    builds; ``seconds`` is the time limit for one kernel.
 
     Where no process can be started, kernels are built in this one, without a limit. Use it in a ``with`` statement.
     """
 
     def __init__(self, count: int, seconds: float) -> None:
         self._count, self._seconds = max(1, count), seconds
-        self._asked: queue.SimpleQueue[tuple[KernelTask, Tell] | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[tuple[KernelTask, Future[Built]] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._closed = threading.Event()
@@ -51,13 +51,15 @@ class Builders:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def build(self, task: KernelTask, tell: Tell) -> None:
-        """Have ``task`` built; a thread calls ``tell`` with the result."""
+    def build(self, task: KernelTask) -> Future[Built]:
+        """Have ``task`` built by one of the threads, which calls what waits for the future."""
+        future: Future[Built] = Future()
         if len(self._threads) < self._count:
             thread = threading.Thread(target=self._run, name="building kernels", daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._asked.put((task, tell))
+        self._asked.put((task, future))
+        return future
 
     def close(self) -> None:
         """End the processes. What was asked for and is not built stays unbuilt."""
@@ -68,21 +70,30 @@ class Builders:
             end(process)
         for thread in self._threads:
             thread.join()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                left = self._asked.get_nowait()
+                if left is not None:
+                    left[1].cancel()
 
     def _run(self) -> None:
         process: subprocess.Popen[bytes] | None = None
         while not self._closed.is_set():
             asked = self._asked.get()
-            if asked is None or self._closed.is_set():
+            if asked is None:
                 break
-            task, tell = asked
+            if self._closed.is_set():
+                asked[1].cancel()
+                break
+            task, future = asked
+            if not future.set_running_or_notify_cancel():
+                continue
+            made: Built = ENDED
             if process is None:
                 process = self._started()
-                if self._closed.is_set():  # else the kernel would be built here, while close waits
-                    break
-            made, process = self._built(task, process)
-            if not self._closed.is_set():
-                tell(made)
+            if not self._closed.is_set():  # else the kernel would be built here, while close waits
+                made, process = self._built(task, process)
+            future.set_result(ENDED if self._closed.is_set() else made)
         self._ended(process)
 
     def _started(self) -> subprocess.Popen[bytes] | None:

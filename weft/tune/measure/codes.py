@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from weft.kernels.machine_code import MachineCode
@@ -14,70 +14,62 @@ from weft.kernels.task import KernelTask
 from weft.schedule.dispatch import RecordedSchedule
 from weft.support.errors import UserError
 from weft.tune.measure.bench import first_line
-from weft.tune.measure.building import START_SECONDS, Builders, Built
+from weft.tune.measure.builder import Builder, Built
+from weft.tune.measure.building import ENDED
 from weft.tune.record import Outcome
 
 MAX_KEPT: Final = 64
 """Schedules whose code is kept, in case they become the best."""
 
-_LOOK_SECONDS: Final = 0.5
-
 
 class ScheduleCodes:
-    """Builds with ``count`` processes, each kernel in ``seconds`` at most. The processes start when they are needed
-    and end with :meth:`close`; code is kept longer."""
+    """Builds with what ``start`` makes when it is needed; :meth:`close` ends that. Code is kept longer."""
 
-    def __init__(self, count: int, seconds: float) -> None:
-        self._count, self._seconds = count, seconds
-        self._builders: Builders | None = None
+    def __init__(self, start: Callable[[], Builder]) -> None:
+        self._start = start
+        self._builder: Builder | None = None
         self._kept: OrderedDict[tuple[str, str], MachineCode] = OrderedDict()
 
     def code(self, task: KernelTask, trace: RecordedSchedule | None) -> Built:
         """The code of a kernel under a schedule; None: the default one."""
-        kept = self._kept.get(_key(task, trace))
-        if kept is not None:
-            return kept
-        ended, found = threading.Event(), list[Built]()
+        try:
+            return self.build(task, trace).result()
+        except CancelledError:  # another thread has ended the builder
+            return ENDED
 
-        def tell(made: Built) -> None:
-            found.append(made)
-            ended.set()
-
-        self.build(task, trace, tell)
-        until = time.monotonic() + 2 * (self._seconds + START_SECONDS)
-        while not ended.wait(_LOOK_SECONDS):
-            if time.monotonic() > until:
-                return Outcome.TIMEOUT, "it is not built in time"
-            if self._builders is None:  # another thread has closed them, and nobody tells
-                return Outcome.FAILED, "building was ended"
-        return found[0]
-
-    def build(self, task: KernelTask, trace: RecordedSchedule | None, tell: Callable[[Built], None]) -> None:
-        """Have the code built; another thread calls ``tell`` with it, or this one, if the schedule is not one of this
-        kernel."""
+    def build(self, task: KernelTask, trace: RecordedSchedule | None) -> Future[Built]:
+        """Have the code built, unless it is kept or the schedule is not one of this kernel."""
         key = _key(task, trace)
-
-        def built(made: Built) -> None:
-            if isinstance(made, MachineCode):
-                self._kept[key] = made
-                while len(self._kept) > MAX_KEPT:
-                    self._kept.popitem(last=False)
-            tell(made)
-
+        if key in self._kept:
+            return _known(self._kept[key])
         try:
             scheduled = replace(task, trace=None) if trace is None else task.with_trace(trace, task.maker.intrinsics)
         except UserError as error:
-            tell((Outcome.REFUSED, first_line(error)))
-            return
-        if self._builders is None:
-            self._builders = Builders(self._count, self._seconds)
-        self._builders.build(scheduled, built)
+            return _known((Outcome.REFUSED, first_line(error)))
+        if self._builder is None:
+            self._builder = self._start()
+        future = self._builder.build(scheduled)
+        future.add_done_callback(partial(self._keep, key))
+        return future
+
+    def _keep(self, key: tuple[str, str], future: Future[Built]) -> None:
+        made = None if future.cancelled() else future.result()
+        if isinstance(made, MachineCode):
+            self._kept[key] = made
+            while len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
 
     def close(self) -> None:
-        """End the processes."""
-        if self._builders is not None:
-            self._builders.close()
-            self._builders = None
+        """End the builder."""
+        if self._builder is not None:
+            self._builder.close()
+            self._builder = None
+
+
+def _known(made: Built) -> Future[Built]:
+    future: Future[Built] = Future()
+    future.set_result(made)
+    return future
 
 
 def _key(task: KernelTask, trace: RecordedSchedule | None) -> tuple[str, str]:

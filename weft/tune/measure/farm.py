@@ -20,9 +20,10 @@ from weft.rpc.session import Session
 from weft.schedule.dispatch import RecordedSchedule
 from weft.support.errors import UserError
 from weft.tune.measure.boards import BoardSource, HeldBoard, may_come
-from weft.tune.measure.local import MOST_STARTS, Workload
+from weft.tune.measure.process_bench import MOST_STARTS
 from weft.tune.measure.reference import Reference
 from weft.tune.measure.remote_bench import Failed, RemoteBench, WrongBoard, blame_of
+from weft.tune.measure.runner import Workload
 from weft.tune.measure.timing import Limits
 from weft.tune.record import Outcome, TrialRecord
 

@@ -1,114 +1,45 @@
-"""Measures candidates on this machine, in a worker process that is pinned to cores."""
+"""Measures candidates on this machine, in a worker process that is pinned to cores.
+
+Processes beside it build them: on cores that the kernel leaves free, while others are measured. Where it leaves none, all
+cores build the candidates of a batch, and then they are measured: nothing computes beside a measurement.
+"""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import tempfile
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import IO, Any, Final, Protocol, Self, runtime_checkable
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
+from typing import Final, Self
 
-from weft.kernels.task import KernelTask
-from weft.runtime import Artifact, Executable
 from weft.schedule.dispatch import RecordedSchedule
-from weft.support.cores import affinity
-from weft.support.errors import UserError
-from weft.support.frames import pack, unpack
-from weft.support.processes import end, receive_within, send, start_python
-from weft.tune.in_model import ModelRun
+from weft.support.cores import usable_cores
+from weft.tune.measure.builder import Built
+from weft.tune.measure.building import Builders
+from weft.tune.measure.codes import ScheduleCodes
+from weft.tune.measure.process_bench import ProcessBench
+from weft.tune.measure.runner import Workload
 from weft.tune.measure.timing import Limits
-from weft.tune.measure.worker import decoded
-from weft.tune.record import Outcome, TrialRecord
+from weft.tune.record import TrialRecord
 
-START_SECONDS: Final = 60.0
-"""Time limit for a worker to start."""
-TIMES_OPENING: Final = 5
-"""A trial may take so many times as long as opening the kernel, which builds and measures the default schedule."""
-MIN_PATIENCE: Final = 2.0
-"""Seconds that a trial may take at any rate."""
-MOST_STARTS: Final = 3
-"""A worker that fails so often in a row without measuring anything is not started again."""
-
-
-END_SECONDS: Final = 1.0
-"""Time for a worker to end that answers no more, before it is killed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """Why a worker gave no answer."""
-
-    outcome: Outcome
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """What is tuned: a kernel, the threads that run it, and the open sizes to measure it with (see
-    :class:`~weft.tune.measure.bench.Bench`)."""
-
-    task: KernelTask
-    threads: int = 1
-    sizes: tuple[tuple[int, ...], ...] = ()
-
-
-class RunnerGone(UserError):
-    """The machines that measure are gone: no candidate can be measured any more, of whatever kernel."""
-
-    default_code = "U041"
-
-
-class Runner(Protocol):
-    """Builds and measures candidates, here or elsewhere. It never raises for a bad candidate: what went wrong is in its
-    record. Where nothing can be measured any more, :meth:`open` and :meth:`measure` raise RunnerGone."""
-
-    def open(self, workload: Workload) -> TrialRecord:
-        """Begin with a kernel; the record of its default schedule. Raises UserError where it cannot be measured."""
-
-    def resume(self, workload: Workload) -> None:
-        """Go on with a kernel that was opened before."""
-
-    def measure(
-        self, traces: Sequence[RecordedSchedule], best: TrialRecord, keep_best: bool = False
-    ) -> Iterable[TrialRecord]:
-        """One record for each schedule, in their order and as they come, measured beside the best of ``best`` and those
-        before; beside ``best`` alone if ``keep_best``."""
-
-    def close(self) -> None:
-        """End what the runner has started."""
-
-
-@runtime_checkable
-class RunsModels(Protocol):
-    """A runner that measures elsewhere, and runs whole models there."""
-
-    def executable(self, artifact: Artifact, threads: int) -> ModelRun:
-        """The model, loaded where candidates are measured; several can be at once."""
-
-
-def model_of(runner: Runner, artifact: Artifact, threads: int) -> ModelRun:
-    """A model, loaded where ``runner`` measures."""
-    return runner.executable(artifact, threads) if isinstance(runner, RunsModels) else Executable(artifact, threads)
+MOST_BUILDERS: Final = 4
+"""Processes that build for one that measures. Building a kernel takes about as long as measuring it."""
 
 
 class LocalRunner:
-    """A :class:`Runner` with one worker process on this machine. Use it in a ``with`` statement.
+    """A :class:`~weft.tune.measure.runner.Runner` on this machine. Use it in a ``with`` statement.
 
-    ``pinned``: the worker runs on as many cores as the kernel has threads, the last ones that this process may use.
+    ``pinned``: the process that measures has cores of its own. ``builders`` processes build: by default as many as cores
+    are left, or else as there are cores, at most four. With none, the process that measures builds.
     """
 
-    def __init__(self, limits: Limits | None = None, pinned: bool = True) -> None:
-        self.limits, self._pinned = limits or Limits(), pinned
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log: IO[bytes] | None = None
+    def __init__(self, limits: Limits | None = None, pinned: bool = True, builders: int | None = None) -> None:
+        self.bench = ProcessBench(limits, pinned)
+        """Where candidates are measured."""
+        self._wanted = builders
+        self._codes: ScheduleCodes | None = None
+        self._count = 0
+        """Of the builders of :attr:`_codes`."""
         self._workload: Workload | None = None
-        self._opened = False
-        self._opening = 0.0
-        self.starts = 0
-        """Workers that were started so far."""
 
     def __enter__(self) -> Self:
         return self
@@ -118,146 +49,58 @@ class LocalRunner:
 
     def open(self, workload: Workload) -> TrialRecord:
         """Begin with a kernel. Raises UserError U040 where its default schedule cannot be measured."""
-        if workload.task.maker.origin:
-            raise UserError(
-                f"a plugin makes the code of '{workload.task.program.name}', which measuring processes do not know",
-                code="U040",
-                hint="kernels of Weft's own targets can be tuned",
-            )
-        self._workload, self._opened = workload, False
-        answer = self._open(baseline=True)
-        if answer is None or "error" in answer:
-            what = "it ended its process, or took too long" if answer is None else str(answer["error"])
-            raise UserError(
-                f"kernel '{workload.task.program.name}' cannot be measured: {what}",
-                code="U040",
-                hint="a kernel is tuned whose default schedule can be built and run here",
-            )
-        return decoded(answer, None)
+        self._workload = workload
+        return self.bench.open(workload)
 
     def resume(self, workload: Workload) -> None:
         """Go on with a kernel that was opened before: its default schedule is not measured again."""
-        if workload is not self._workload:
-            self._workload, self._opened = workload, False
+        self._workload = workload
+        self.bench.resume(workload)
 
     def measure(
         self, traces: Sequence[RecordedSchedule], best: TrialRecord, keep_best: bool = False
     ) -> Iterator[TrialRecord]:
         """Measure schedules one after another: each when its record is asked for."""
-        for trace in traces:
-            record = self._measured(trace, best)
-            yield record
-            if not keep_best and record.ok and record.relative is not None and record.relative < 1.0:
-                best = record
+        building = self._begun(traces)
+        try:
+            if self._workload is not None and usable_cores() <= self._workload.threads:
+                wait(building)
+            for at, trace in enumerate(traces):
+                record = self._record(trace, building[at].result() if building else None, best)
+                yield record
+                if not keep_best and record.ok and record.relative is not None and record.relative < 1.0:
+                    best = record
+        finally:
+            for future in building:
+                future.cancel()
 
     def close(self) -> None:
-        """End the worker; a later :meth:`measure` starts another."""
-        if self._process is not None:
-            end(self._process)
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    _closed(pipe)
-            self._process = None
-        if self._log is not None:
-            self._log.close()
-            self._log = None
-        self._opened = False
+        """End the processes; a later :meth:`measure` starts others."""
+        self.bench.close()
+        if self._codes is not None:
+            self._codes.close()
 
-    def _measured(self, trace: RecordedSchedule, best: TrialRecord) -> TrialRecord:
+    def _begun(self, traces: Sequence[RecordedSchedule]) -> list[Future[Built]]:
+        """The code of each schedule, which is being built; nothing where the process that measures builds."""
         assert self._workload is not None, "open comes before measure"
-        threads = self._workload.threads
-        if self._process is not None and self._process.poll() is not None:  # it was killed since the last trial
-            self.close()
-        if not self._opened:
-            answer = self._open(baseline=False)
-            if answer is None or "error" in answer:
-                return TrialRecord(trace, Outcome.LOST, threads=threads, message="the measuring process does not start")
-        text = None if best.trace is None else best.trace.to_json()
-        header = {"do": "trial", "best": text, "best_seconds": best.seconds}
-        measured = self._asked(header, trace.to_json().encode(), self._patience)
-        if isinstance(measured, _Ended):
-            return TrialRecord(trace, measured.outcome, threads=threads, message=measured.message)
-        record = decoded(measured, trace)
-        if record.outcome is Outcome.WRONG:  # it may have written anywhere in its process
-            self.close()
-        return record
+        count = self._builders(self._workload.threads)
+        if self._codes is not None and count != self._count:
+            self._codes.close()
+            self._codes = None
+        if count == 0:
+            return []
+        if self._codes is None:
+            self._codes, self._count = ScheduleCodes(partial(Builders, count, self.bench.limits.build)), count
+        return [self._codes.build(self._workload.task, trace) for trace in traces]
 
-    @property
-    def _patience(self) -> float:
-        """Seconds after which a trial counts as hung: many times as long as the default schedule took to be built,
-        checked and measured. Some candidates unroll so much that building them takes minutes."""
-        return min(self.limits.build + self.limits.run, MIN_PATIENCE + TIMES_OPENING * self._opening)
+    def _builders(self, threads: int) -> int:
+        if self._wanted is not None:
+            return self._wanted
+        cores = usable_cores()
+        return min(MOST_BUILDERS, cores - threads if cores > threads else cores)
 
-    def _open(self, baseline: bool) -> dict[str, Any] | None:
-        """Start a worker if there is none, and have it open the kernel; None if it ended or took too long."""
-        workload = self._workload
-        assert workload is not None
-        for _ in range(MOST_STARTS):
-            if self._process is None and not self._start():
-                continue
-            header = {
-                "do": "open",
-                "threads": workload.threads,
-                "sizes": workload.sizes,
-                "limits": asdict(self.limits),
-                "baseline": baseline,
-                "cores": self._cores(workload.threads),
-            }
-            text = replace(workload.task, trace=None).to_text().encode()
-            begin = time.monotonic()
-            answer = self._asked(header, text, START_SECONDS + self.limits.build + self.limits.run)
-            self._opening = time.monotonic() - begin
-            if not isinstance(answer, _Ended):
-                self._opened = "error" not in answer
-                return answer
-            if answer.outcome is Outcome.TIMEOUT:
-                break
-        return None
-
-    def _cores(self, threads: int) -> list[int]:
-        return sorted(affinity())[-threads:] if self._pinned and hasattr(os, "sched_setaffinity") else []
-
-    def _start(self) -> bool:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # close() closes it
-        self._process = start_python("weft.tune.measure.worker", stderr=self._log)
-        self.starts += self._process is not None
-        return self._process is not None
-
-    def _asked(self, header: dict[str, Any], data: bytes, seconds: float) -> dict[str, Any] | _Ended:
-        """The worker's answer; what happened, and no worker any more, if it ended or gives none in time."""
-        assert self._process is not None and self._log is not None
-        start = os.fstat(self._log.fileno()).st_size
-        try:
-            send(self._process.stdin, pack(header, data))
-            return unpack(receive_within(self._process.stdout, time.monotonic() + seconds))[0]
-        except TimeoutError:
-            self.close()
-            return _Ended(Outcome.TIMEOUT, f"no answer within {seconds:g} s")
-        except (EOFError, OSError, ValueError):
-            message = self._last_words(start)
-            self.close()
-            return _Ended(Outcome.CRASHED, message)
-        except BaseException:  # interrupted: its answer would be taken for that to the next question
-            self.close()
-            raise
-
-    def _last_words(self, start: int) -> str:
-        """How the worker ended, and the last line that it wrote to its standard error stream since ``start``."""
-        assert self._process is not None and self._log is not None
-        try:
-            status = self._process.wait(END_SECONDS)
-            how = f"ended with status {status}" if status >= 0 else f"ended by {signal.Signals(-status).name}"
-        except subprocess.TimeoutExpired:
-            how = "does not answer any more"
-        file = self._log.fileno()
-        written = os.pread(file, 1000, max(start, os.fstat(file).st_size - 1000))
-        lines = written.decode(errors="replace").strip().splitlines()
-        return f"the measuring process {how}{': ' + lines[-1] if lines else ''}"
-
-
-def _closed(pipe: Any) -> None:
-    try:
-        pipe.close()
-    except OSError:  # data that was not written is not needed any more
-        return
+    def _record(self, trace: RecordedSchedule, made: Built | None, best: TrialRecord) -> TrialRecord:
+        assert self._workload is not None
+        if isinstance(made, tuple):
+            return TrialRecord(trace, made[0], threads=self._workload.threads, message=made[1])
+        return self.bench.trial(trace, best, made)

@@ -10,8 +10,8 @@ from weft.rpc.session import Session
 from weft.support.errors import UserError
 from weft.tune.measure.boards import BoardSource, HeldBoard, may_come
 from weft.tune.measure.farm import TAKE_SECONDS
-from weft.tune.measure.local import RunnerGone
 from weft.tune.measure.remote_bench import blame_of
+from weft.tune.measure.runner import RunnerGone
 
 
 class ModelBoard:

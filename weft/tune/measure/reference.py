@@ -31,7 +31,7 @@ from weft.tir.nodes import For, Stmt
 from weft.tir.visit import children
 from weft.tune.measure.bench import NARROW_TOLERANCE, TOLERANCE, Loaded, are_numbers, made_case
 from weft.tune.measure.inputs import inputs_of
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 
 MAX_INTERPRETED: Final = 300_000
 """Statements that the interpreter is given, where code for this machine cannot be had: it does about a million a

@@ -10,7 +10,9 @@ import os
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Final, Self
 
 from weft.kernels.machine_code import MachineCode
@@ -23,12 +25,13 @@ from weft.support.cores import affinity
 from weft.support.errors import UserError
 from weft.tune.measure.batch import Batch, beside_best
 from weft.tune.measure.boards import AddressedBoards, BoardSource, LentBoards
-from weft.tune.measure.building import Built
+from weft.tune.measure.builder import Built
+from weft.tune.measure.building import ENDED, Builders
 from weft.tune.measure.codes import ScheduleCodes
 from weft.tune.measure.farm import Farm, Opened, TrialJob, is_unmeasurable, lost
-from weft.tune.measure.local import RunnerGone, Workload
 from weft.tune.measure.model_board import ModelBoard
 from weft.tune.measure.reference import Reference
+from weft.tune.measure.runner import RunnerGone, Workload
 from weft.tune.measure.timing import Limits
 from weft.tune.record import Outcome, TrialRecord
 
@@ -41,7 +44,7 @@ _LOOK_SECONDS: Final = 0.5
 
 
 class RemoteRunner:
-    """A :class:`~weft.tune.measure.local.Runner` on up to ``count`` boards at once. Use it in a ``with`` statement.
+    """A :class:`~weft.tune.measure.runner.Runner` on up to ``count`` boards at once. Use it in a ``with`` statement.
 
     ``builders`` processes build meanwhile, as many as this process has cores by default. ``patience`` is in seconds.
     """
@@ -64,7 +67,7 @@ class RemoteRunner:
         self._opened: Opened | None = None
         self._seconds: dict[Workload, float] = {}
         """Of default schedules on the board that measured them first."""
-        self._codes = ScheduleCodes(builders or min(8, len(affinity())), self.limits.build)
+        self._codes = ScheduleCodes(partial(Builders, builders or min(8, len(affinity())), self.limits.build))
         self._gone: RunnerGone | None = None
 
     def __enter__(self) -> Self:
@@ -191,13 +194,14 @@ class RemoteRunner:
         assert self._opened is not None and job.trace is not None
         trace = job.trace
 
-        def built(made: Built) -> None:
+        def built(future: Future[Built]) -> None:
+            made = ENDED if future.cancelled() else future.result()
             if isinstance(made, tuple):
                 batch.fail(at, trace, made)
             else:
                 batch.add(at, replace(job, made=made))
 
-        self._codes.build(self._opened.workload.task, trace, built)
+        self._codes.build(self._opened.workload.task, trace).add_done_callback(built)
 
     def _wait(self, batch: Batch, at: int, traces: Sequence[RecordedSchedule | None]) -> None:
         """Wait for a record, as long as boards may come."""

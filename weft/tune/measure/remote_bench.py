@@ -29,8 +29,8 @@ from weft.tune.draft.estimate import DraftMachine
 from weft.tune.draft.nests import nests_of
 from weft.tune.measure.bench import MAX_KEPT, NO_NUMBER, PATTERN, are_numbers, differing, timed_record
 from weft.tune.measure.inputs import inputs_of, shape_of
-from weft.tune.measure.local import Workload
 from weft.tune.measure.reference import CaseResults, disagreement
+from weft.tune.measure.runner import Workload
 from weft.tune.measure.timing import Limits, Run
 from weft.tune.record import Outcome, TrialRecord
 
@@ -236,7 +236,10 @@ class RemoteBench:
             nonlocal known
             repeat = min(count, ROUND_PARTS)
             least = max(PART_SECONDS, known * count / repeat) if count > 1 else PART_SECONDS
-            times = kernel.time(*buffers, sizes=case.sizes, threads=self._threads, repeat=repeat, min_seconds=least)
+            times = kernel.time(
+                *buffers, sizes=case.sizes, threads=self._threads, repeat=repeat, min_seconds=least,
+                evict=self._limits.evict,
+            )  # fmt: skip
             for seconds in times:
                 if not math.isfinite(seconds) or seconds < case.least:
                     raise BoardFault(f"it states that a call takes {seconds:.3g} seconds, which cannot be")

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from weft.target import Cpu, host
+
 Run = Callable[[int], list[float]]
 """Runs a kernel so many times; seconds of each run."""
 
@@ -34,16 +36,31 @@ SLOWER: Final = 1.01
 """Rounds of a candidate end when it is slower than the best by this factor, beyond three standard errors."""
 
 
+UNKNOWN_CACHE: Final = 32 << 20
+"""Bytes of the last cache of a machine that does not tell."""
+MAX_EVICTED: Final = 1 << 30
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits on the measuring of one candidate. ``abort``: a candidate whose first run takes so many times as long as
     the best is not measured further. ``seconds``: of all rounds together. ``build`` and ``run``: seconds after which
-    building, and all running, counts as hung."""
+    building, and all running, counts as hung. ``evict``: bytes of other memory that are read and written before each
+    run, so that caches hold nothing of the kernel's; with 0, runs follow each other."""
 
     abort: float = 3.0
     seconds: float = 0.15
     build: float = 30.0
     run: float = 10.0
+    evict: int = 0
+
+
+def evicted_bytes(cpu: Cpu | None = None) -> int:
+    """What :attr:`Limits.evict` is to flush the caches of a machine (None: this one): four times its last level, as
+    what is brought in takes the place of old lines only mostly; a whole number of 64 KiB."""
+    machine = cpu or host().cpu
+    last = max(machine.l1, machine.l2, machine.l3) or UNKNOWN_CACHE
+    return min(MAX_EVICTED, -(-4 * last // 65536) * 65536)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +81,7 @@ def compared(run: Run, best: Run | None, best_seconds: float | None, limits: Lim
         first = min(first, run(1)[0])  # the first run of a kernel finds nothing in the caches
         if first > limits.abort * best_seconds:
             return Compared(first, (first,), None, slow=True)
-    calls = min(MAX_CALLS, max(1, round(MIN_ROUND_SECONDS / max(first, 1e-9))))
+    calls = 1 if limits.evict else min(MAX_CALLS, max(1, round(MIN_ROUND_SECONDS / max(first, 1e-9))))
     until, times, others, ratios = time.perf_counter() + limits.seconds, list[float](), list[float](), list[float]()
     while len(times) < MAX_ROUNDS:
         if best is not None and len(times) % 2:  # not in step with whatever else runs on the core

@@ -2,8 +2,9 @@
 
 It reads messages from its standard input and answers each on its standard output (:mod:`weft.support.frames` in
 :mod:`weft.support.processes`). ``open`` names the kernel, as the text of its task, and makes the bench; ``trial``
-measures a schedule. What a kernel prints does not get in between. A kernel that crashes or hangs costs this process,
-which :class:`weft.tune.measure.local.LocalRunner` starts again.
+measures a schedule, which has its code along if another process built it. What a kernel prints does not get in between.
+A kernel that crashes or hangs costs this process, which :class:`weft.tune.measure.process_bench.ProcessBench` starts
+again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from weft.kernels.machine_code import MachineCode
 from weft.kernels.task import KernelTask
 from weft.schedule.dispatch import RecordedSchedule, schedule_from_json
 from weft.support.errors import WeftError
@@ -54,12 +56,13 @@ def _opened(asked: dict[str, Any], text: bytes) -> tuple[Bench | None, dict[str,
         return None, {"error": str(error) or "there is not enough memory"}
 
 
-def _tried(bench: Bench | None, asked: dict[str, Any], text: bytes) -> dict[str, Any]:
+def _tried(bench: Bench | None, asked: dict[str, Any], code: bytes) -> dict[str, Any]:
     if bench is None:
         return {"error": "no kernel was opened"}
-    best = asked["best"]
-    trace = schedule_from_json(text.decode()) if text else None
-    return encoded(bench.trial(trace, None if best is None else schedule_from_json(best), asked["best_seconds"]))
+    best, trace = asked["best"], schedule_from_json(asked["trace"])
+    made = MachineCode.from_bytes(code) if code else None
+    best = None if best is None else schedule_from_json(best)
+    return encoded(bench.trial(trace, best, asked["best_seconds"], made))
 
 
 def encoded(record: TrialRecord) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.support.errors import WeftError
-from weft.tune.measure.local import Workload
+from weft.tune.measure.runner import Workload
 from weft.tune.model.candidate import Candidate
 from weft.tune.model.cost_model import CostModel
 from weft.tune.model.sets import FeatureSet, beside_default
