@@ -87,6 +87,9 @@ class Known:
         self._scores[point] = score = math.log(max(self.speed(point), 1e-3)) + error
         return score
 
+    def sketches(self) -> None:
+        return None
+
     def closely(self, points: Sequence[Point], count: int) -> NDArray[np.float64]:
         return self.score(points)
 

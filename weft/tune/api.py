@@ -192,7 +192,7 @@ def tune_model(
 
             first = tuner(None if layouts else kept.for_threads(request.threads).layouts(chosen))
             states, name = first.scheduler.tasks, model_name(module)
-            budget = request.budget(sum(t.tuner.space.size > 1 for t in states))
+            budget = request.budget(sum(t.tuner.space.has_choice for t in states))
             count_earlier(states, kept, seed)
             if given is None or not layouts:
                 first.scheduler.budget = budget

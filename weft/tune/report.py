@@ -177,7 +177,8 @@ def _outcomes(trials: Sequence[Trial]) -> str:
 def _knobs(kernel: KernelResult, trials: Sequence[Trial]) -> str:
     """For each knob that was moved: the best speed that was reached with each of its candidates."""
     parts = []
-    for number, sketch in enumerate(kernel.search.tuner.space.sketches):
+    for number in sorted({t.point.sketch for t in trials}):
+        sketch = kernel.search.tuner.space.sketch(number)
         own = [t for t in trials if t.point.sketch == number]
         made = [_knob(k.name, k.values, [(t.point.positions[i], t.score) for t in own])
                 for i, k in enumerate(sketch.knobs)]  # fmt: skip

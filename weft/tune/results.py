@@ -103,7 +103,7 @@ class KernelResult(TextInNotebooks):
             return "refused"
         if self.trace is not None:
             return "tuned" if self.confirmed else "unconfirmed"
-        if self.search.tuner.space.size == 1:
+        if not self.search.tuner.space.has_choice:
             return "no choice"
         return "default" if self.trials else "not tried"
 

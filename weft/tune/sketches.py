@@ -33,13 +33,19 @@ def space_of(task: KernelTask) -> Space:
     that its trace records come first."""
     with task.scope():
         default = scheduled(task.program, task.target, None, (), task.maker).trace
-        found: dict[tuple[object, ...], Sketch] = {_shape(default): TraceSketch("default", default)}
-        if task.maker.schedule is default_schedule:
+
+    def more() -> list[Sketch]:
+        found: dict[tuple[object, ...], Sketch] = {}
+        with task.scope():
             for name, trace in _others(task):
-                found.setdefault(_shape(trace), TraceSketch(name, trace))
-                if len(found) == MAX_SKETCHES:  # the rest need not be scheduled
+                if _shape(trace) != _shape(default):
+                    found.setdefault(_shape(trace), TraceSketch(name, trace))
+                if len(found) == MAX_SKETCHES - 1:  # the rest need not be scheduled
                     break
-    return Space(tuple(found.values()))
+        return list(found.values())
+
+    ours = task.maker.schedule is default_schedule
+    return Space((TraceSketch("default", default),), more if ours else None)
 
 
 def _others(task: KernelTask) -> Iterable[tuple[str, Trace]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
@@ -224,24 +224,40 @@ class Point:
         return Point(self.sketch, (*self.positions[:knob], position, *self.positions[knob + 1 :]))
 
 
-@dataclass(frozen=True)
 class Space:
     """The sketches of one kernel. The first one is where a search starts: its default point is the default schedule,
-    where the rules made it."""
+    where the rules made it.
 
-    sketches: tuple[Sketch, ...]
+    ``more`` makes the sketches after the given ones when they are first asked for, as that may take as long as several
+    trials: a model has dozens of kernels whose turn never comes.
+    """
 
-    def __post_init__(self) -> None:
-        if not self.sketches:
+    def __init__(self, sketches: Sequence[Sketch], more: Callable[[], Iterable[Sketch]] | None = None) -> None:
+        if not sketches:
             raise UserError("a search space needs a sketch", code="U031", hint="give a template or a trace")
+        self._given, self._more = tuple(sketches), more
+
+    @cached_property
+    def sketches(self) -> tuple[Sketch, ...]:
+        """All sketches."""
+        return (*self._given, *(self._more() if self._more is not None else ()))
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether there is more than one point."""
+        return any(s.knobs for s in self._given) or self.size > 1
+
+    def sketch(self, number: int) -> Sketch:
+        """One of the sketches."""
+        return self._given[number] if number < len(self._given) else self.sketches[number]
 
     def knobs(self, point: Point) -> tuple[Knob, ...]:
         """The knobs of the sketch of a point."""
-        return self.sketches[point.sketch].knobs
+        return self.sketch(point.sketch).knobs
 
     def trace(self, point: Point) -> Trace:
         """The schedule of a point. Raises ScheduleError where the sketch refuses the combination."""
-        return self.sketches[point.sketch].trace(point.positions)
+        return self.sketch(point.sketch).trace(point.positions)
 
     def point(self, trace: Trace) -> Point | None:
         """The point of a schedule, or the nearest one of a schedule of a similar kernel; None if no sketch has it."""
@@ -260,7 +276,7 @@ class Space:
 
     def default(self, sketch: int = 0) -> Point:
         """The default point of a sketch."""
-        return Point(sketch, tuple(k.default for k in self.sketches[sketch].knobs))
+        return Point(sketch, tuple(k.default for k in self.sketch(sketch).knobs))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:

@@ -29,12 +29,14 @@ from weft.tune.space import Knob, Point, Space
 
 Array = NDArray[np.float64]
 
+LEAST_SECONDS: Final = 1e-12
+"""No estimate is less."""
 REFUSED_PROBES: Final = 3
 """A structure is taken as refused when so many probes are, and none is not."""
 MORE_PROBES: Final = 2
 """Probes beyond the number of unknown powers."""
 MAX_PROBES: Final = 24
-FIRST_PROBES: Final = 60
+FIRST_PROBES: Final = 32
 """Probes of a kernel before its first trial, apart from those of the first structure of each sketch."""
 MAX_OVER: Final = 2
 """First structures of sketches may take so many times the limit on probes; the sketches that are left wait for it to
@@ -100,6 +102,16 @@ class DraftModel:
         for fit, members, numbers, orders in self._fitted(points):
             found[members] = estimate(fit.structure, numbers, self.machine, orders)
         return found
+
+    def speeds_of_sketches(self) -> Array:
+        """The logarithm of the estimated speed of the default point of each sketch, relative to that of the first; each
+        from one program. Minus infinity where it is refused."""
+        seconds = []
+        for sketch in range(len(self.space.sketches)):
+            nests = self._nests(self.space.default(sketch))
+            own = np.inf if nests is None else estimate(nests.structure, nests.numbers[None], self.machine)[0]
+            seconds.append(max(float(own), LEAST_SECONDS))
+        return np.asarray(np.log(seconds[0]) - np.log(seconds))
 
     def rows(self, points: Sequence[Point]) -> tuple[NDArray[np.float32], Array]:
         """What the estimates follow from, as rows of :data:`~weft.tune.draft.rows.NEST_COLUMNS`, and the estimated

@@ -1,7 +1,7 @@
 """Measures candidates on this machine, in a worker process that is pinned to cores.
 
-Processes beside it build them: on cores that the kernel leaves free, while others are measured. Where it leaves none, all
-cores build the candidates of a batch, and then they are measured: nothing computes beside a measurement.
+Processes beside it build them: on cores that the kernel leaves free, while others are measured. Where it leaves none,
+all cores build the candidates of a batch, and then they are measured: nothing computes beside a measurement.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MOST_BUILDERS: Final = 4
 class LocalRunner:
     """A :class:`~weft.tune.measure.runner.Runner` on this machine. Use it in a ``with`` statement.
 
-    ``pinned``: the process that measures has cores of its own. ``builders`` processes build: by default as many as cores
-    are left, or else as there are cores, at most four. With none, the process that measures builds.
+    ``pinned``: the process that measures has cores of its own. ``builders`` processes build: by default as many as
+    cores are left, or else as there are cores, at most four. With none, the process that measures builds.
     """
 
     def __init__(self, limits: Limits | None = None, pinned: bool = True, builders: int | None = None) -> None:

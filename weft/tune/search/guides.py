@@ -36,6 +36,10 @@ class DraftGuide:
         """Minus the logarithm of the estimated seconds."""
         return -np.log(np.minimum(self._draft.seconds(points), REFUSED_SECONDS))
 
+    def sketches(self) -> NDArray[np.float64]:
+        """By the estimated seconds."""
+        return self._draft.speeds_of_sketches()
+
     def closely(self, points: Sequence[Point], count: int) -> NDArray[np.float64]:
         """The same: the draft does not know better."""
         return self.score(points)
@@ -71,6 +75,10 @@ class LearnedGuide:
         if predicted is not None:
             scores = np.where(predicted >= REFUSED_SECONDS, scores.min(initial=0.0) - 1e3, scores)
         return scores
+
+    def sketches(self) -> NDArray[np.float64] | None:
+        """By the draft model, if there is one."""
+        return None if self._draft is None else self._draft.speeds_of_sketches()
 
     def closely(self, points: Sequence[Point], count: int) -> NDArray[np.float64]:
         """The same: all that the model knows is in every score."""

@@ -56,6 +56,10 @@ class LoweredGuide:
         """As the first guide."""
         return self._first.score(points)
 
+    def sketches(self) -> NDArray[np.float64] | None:
+        """As the first guide."""
+        return self._first.sketches()
+
     def closely(self, points: Sequence[Point], count: int) -> NDArray[np.float64]:
         """Scores by the lowered programs of as many of the best points as the time allows; of the others by the first
         guide, on a scale on which both have the same mean. A point that is refused comes last."""

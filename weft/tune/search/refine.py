@@ -1,5 +1,7 @@
 """Draft, verify, refine: the default strategy.
 
+*Begin*: the default points of the sketches that are predicted to be good are measured. A sketch whose best point stays
+behind is given up, the earlier the further it is behind: to predict its other points would take programs of it.
 *Draft*: a population evolves on the guide's predictions, from random points and the best measured ones.
 *Verify*: the guide looks at the best few hundred more closely; a few that differ from one another are measured, and the
 guide learns from them.
@@ -10,6 +12,7 @@ none is better. Then the search drafts again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -30,7 +33,11 @@ proportion to the decisions."""
 EXPLORED: Final = 0.1
 """Share of the measured points that are random."""
 MIN_OF_SKETCH: Final = 4
-"""Trials that every sketch gets: estimates of different sketches are harder to compare than those of one."""
+"""Trials that every sketch gets that is not given up: estimates of different sketches are harder to compare than those
+of one."""
+BEHIND: Final = (0.3, 0.5, 0.7, 0.8, 0.9)
+"""A sketch is given up when its best point has less than such a share of the best speed, after none (as predicted),
+one, two … trials."""
 DRAWN_OF_SKETCH: Final = 64
 """Random points of a neglected sketch among which the guide chooses."""
 STALE: Final = 2
@@ -61,23 +68,27 @@ class DraftVerifyRefine(Strategy):
 
     def _drafted(self, count: int) -> list[Point]:
         """Good points that differ, good ones of sketches that were hardly tried, and random ones."""
+        new = self._begun() if not self.history.trials else []
+        if len(new) >= count:
+            return new
         few = round(EXPLORED * count) if self.history.trials else 0
-        default = [self.space.default(i) for i in range(len(self.space.sketches))]
-        new = [p for p in default if not self.history.tried(p)] if not self.history.trials else []
         population = self._population()
         neglected = self._neglected(population, (count - few) // 2)
         taken = set(neglected)
         rest = self._diverse([p for p in population if p not in taken], max(1, count - few - len(neglected)))
-        return [*new, *neglected, *rest, *self.fresh(few)]
+        found = [*new, *neglected, *rest]
+        return [*found, *self.fresh(few if found else count)]
 
     def _neglected(self, population: list[Point], count: int) -> list[Point]:
         """The best points of the sketches with fewest trials, as long as these are fewer than :data:`MIN_OF_SKETCH`."""
-        tried = [0] * len(self.space.sketches)
+        alive = self._alive()
+        tried = dict.fromkeys(alive, 0)
         for t in self.history.trials:
-            tried[t.point.sketch] += 1
+            if t.point.sketch in tried:
+                tried[t.point.sketch] += 1
         found: list[Point] = []
         for _ in range(count):
-            sketch = min(range(len(tried)), key=tried.__getitem__)
+            sketch = min(alive, key=tried.__getitem__)
             if tried[sketch] >= MIN_OF_SKETCH:
                 break
             own = [p for p in population if p.sketch == sketch and p not in found]
@@ -91,10 +102,11 @@ class DraftVerifyRefine(Strategy):
 
     def _population(self) -> list[Point]:
         """The best points of the last generation without a trial, the best first."""
-        measured = [t.point for t in self.history.top(32)]
+        measured, alive = [t.point for t in self.history.top(32)], self._alive()
+        drawn = [self.space.sample(self.rng, self.rng.choice(alive)) for _ in range(POPULATION)]
         current = (
-            self.fresh(POPULATION // 2)
-            + [self.space.near_default(self.rng, self.space.sample(self.rng)) for _ in range(POPULATION // 2)]
+            [p for p in drawn[::2] if not self.history.tried(p)]
+            + [self.space.near_default(self.rng, p) for p in drawn[1::2]]
             + [self.space.mutated(self.rng, p) for p in measured for _ in range(8)]
         )
         for _ in range(GENERATIONS):
@@ -106,6 +118,31 @@ class DraftVerifyRefine(Strategy):
             ]
             current = list(dict.fromkeys([*best, *children]))
         return [p for p in self._best_of(current, VERIFIED + len(measured)) if not self.history.tried(p)]
+
+    def _begun(self) -> list[Point]:
+        """The default points of the sketches that are alive, the one that is predicted to be fastest first."""
+        speeds = self._predicted
+        order = sorted(self._alive(), key=lambda s: -speeds[s])
+        return [p for p in map(self.space.default, order) if not self.history.tried(p)]
+
+    def _alive(self) -> list[int]:
+        """The sketches that are not given up (:data:`BEHIND`). That of the default schedule never is."""
+        best: dict[int, list[float]] = {}
+        for t in self.history.trials:
+            best.setdefault(t.point.sketch, []).append(t.score)
+        found = []
+        for sketch, predicted in enumerate(self._predicted):
+            scores = best.get(sketch, [])
+            least = BEHIND[min(len(scores), len(BEHIND) - 1)]
+            shown = max(scores) / self.history.best_score if scores else float(np.exp(predicted))
+            if sketch == 0 or shown >= least:
+                found.append(sketch)
+        return found
+
+    @cached_property
+    def _predicted(self) -> list[float]:
+        speeds = self.guide.sketches()
+        return [0.0] * len(self.space.sketches) if speeds is None else speeds.tolist()
 
     def _best_of(self, points: list[Point], count: int) -> list[Point]:
         scores = self.guide.score(points)

@@ -25,6 +25,10 @@ class Guide(Protocol):
     def score(self, points: Sequence[Point]) -> NDArray[np.float64]:
         """A number for each point; more is better."""
 
+    def sketches(self) -> NDArray[np.float64] | None:
+        """The logarithm of the predicted speed of the default point of each sketch, relative to that of the first. None
+        where nothing predicts it."""
+
     def closely(self, points: Sequence[Point], count: int) -> NDArray[np.float64]:
         """The same for few points, of which ``count`` will be measured: as exact as is worth the time."""
 
@@ -38,6 +42,10 @@ class Guide(Protocol):
 
 class NoGuide:
     """Knows nothing: all points are equally good."""
+
+    def sketches(self) -> NDArray[np.float64] | None:
+        """Nothing."""
+        return None
 
     def score(self, points: Sequence[Point]) -> NDArray[np.float64]:
         """Zeros."""
