@@ -171,7 +171,7 @@ def test_sketches_beyond_the_limit_wait_for_it_to_rise() -> None:
     points = [space.default(i) for i in range(sketches)]
     known = np.isfinite(model.seconds(points))
     assert known[0] and not known.all()
-    assert model.probes <= MAX_OVER * FIRST_PROBES + 2 * MAX_PROBES
+    assert model.probes <= MAX_OVER * FIRST_PROBES + 3 * MAX_PROBES
     assert model.seconds(points[:1]) == model.seconds(points)[:1], "what is known stays known"
     model.most_probes = 10**9
     assert np.isfinite(model.seconds(points)).all(), "waiting is no refusal"

@@ -386,9 +386,9 @@ def test_patience_follows_the_kernel() -> None:
     """What takes many times as long as the default schedule is hung, long before the limits say so."""
     bench = ProcessBench(Limits(build=30.0, run=10.0))
     bench._opening = 0.5
-    assert bench._patience == MIN_PATIENCE + TIMES_OPENING * 0.5 < 10
+    assert bench.patience == MIN_PATIENCE + TIMES_OPENING * 0.5 < 10
     bench._opening = 60.0
-    assert bench._patience == 40.0
+    assert bench.patience == 40.0
 
 
 FAST = Limits(seconds=0.002, build=20.0, run=5.0)

@@ -36,9 +36,9 @@ REFUSED_PROBES: Final = 3
 MORE_PROBES: Final = 2
 """Probes beyond the number of unknown powers."""
 MAX_PROBES: Final = 24
-FIRST_PROBES: Final = 32
+FIRST_PROBES: Final = 24
 """Probes of a kernel before its first trial, apart from those of the first structure of each sketch."""
-MAX_OVER: Final = 2
+MAX_OVER: Final = 1.5
 """First structures of sketches may take so many times the limit on probes; the sketches that are left wait for it to
 rise. A kernel of several products has dozens of sketches, whose programs take a twelfth of a second each."""
 FEW_PROBES: Final = 3
@@ -119,6 +119,18 @@ class DraftModel:
         rows, found = np.zeros((len(points), len(NEST_COLUMNS)), np.float32), np.full(len(points), np.inf)
         for fit, members, numbers, orders in self._fitted(points):
             rows[members], found[members] = nest_rows(fit.structure, numbers, self.machine, orders)
+        return rows, found
+
+    def rows_of_measured(self, points: Sequence[Point]) -> tuple[NDArray[np.float32], Array]:
+        """As :meth:`rows`, for few points: those of structures that are not known are scheduled, each by itself."""
+        rows, found = np.zeros((len(points), len(NEST_COLUMNS)), np.float32), np.full(len(points), np.inf)
+        known = [i for i, p in enumerate(points) if self._fits.get(self._class(p)) is not None]
+        rows[known], found[known] = self.rows([points[i] for i in known])
+        for i in sorted(set(range(len(points))) - set(known)):
+            nests = self._nests(points[i])
+            if nests is not None:
+                made, seconds = nest_rows(nests.structure, nests.numbers[None], self.machine)
+                rows[i], found[i] = made[0], seconds[0]
         return rows, found
 
     def _fitted(self, points: Sequence[Point]) -> Iterator[tuple[_Fit, list[int], Array, list[Order | None]]]:

@@ -17,8 +17,9 @@ class Builder(Protocol):
     """Builds kernels, here or elsewhere. What goes wrong with one, a compiler that hangs or crashes included, is its
     result."""
 
-    def build(self, task: KernelTask) -> Future[Built]:
-        """Have ``task`` built. The future never has an exception; it can be cancelled until somebody begins."""
+    def build(self, task: KernelTask, seconds: float | None = None) -> Future[Built]:
+        """Have ``task`` built, within ``seconds`` if that is less than the builder's own limit. The future never has an
+        exception; it can be cancelled until somebody begins."""
 
     def close(self) -> None:
         """End what the builder has started, and cancel what is not begun."""

@@ -40,7 +40,7 @@ class Builders:
 
     def __init__(self, count: int, seconds: float) -> None:
         self._count, self._seconds = max(1, count), seconds
-        self._asked: queue.SimpleQueue[tuple[KernelTask, Future[Built]] | None] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[tuple[KernelTask, float, Future[Built]] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._closed = threading.Event()
@@ -51,14 +51,14 @@ class Builders:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def build(self, task: KernelTask) -> Future[Built]:
+    def build(self, task: KernelTask, seconds: float | None = None) -> Future[Built]:
         """Have ``task`` built by one of the threads, which calls what waits for the future."""
         future: Future[Built] = Future()
         if len(self._threads) < self._count:
             thread = threading.Thread(target=self._run, name="building kernels", daemon=True)
             self._threads.append(thread)
             thread.start()
-        self._asked.put((task, future))
+        self._asked.put((task, min(self._seconds, seconds or self._seconds), future))
         return future
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class Builders:
             while True:
                 left = self._asked.get_nowait()
                 if left is not None:
-                    left[1].cancel()
+                    left[2].cancel()
 
     def _run(self) -> None:
         process: subprocess.Popen[bytes] | None = None
@@ -83,16 +83,16 @@ class Builders:
             if asked is None:
                 break
             if self._closed.is_set():
-                asked[1].cancel()
+                asked[2].cancel()
                 break
-            task, future = asked
+            task, seconds, future = asked
             if not future.set_running_or_notify_cancel():
                 continue
             made: Built = ENDED
             if process is None:
                 process = self._started()
             if not self._closed.is_set():  # else the kernel would be built here, while close waits
-                made, process = self._built(task, process)
+                made, process = self._built(task, process, seconds)
             future.set_result(ENDED if self._closed.is_set() else made)
         self._ended(process)
 
@@ -120,19 +120,19 @@ class Builders:
                 pipe.close()  # type: ignore[union-attr]  # both are pipes
 
     def _built(
-        self, task: KernelTask, process: subprocess.Popen[bytes] | None
+        self, task: KernelTask, process: subprocess.Popen[bytes] | None, seconds: float
     ) -> tuple[Built, subprocess.Popen[bytes] | None]:
         """What building gave, and the process if it can build another kernel."""
         if process is None:
             return built_here(task), None
         try:
             send(process.stdin, task.to_text().encode())
-            answer = receive_within(process.stdout, time.monotonic() + self._seconds)
+            answer = receive_within(process.stdout, time.monotonic() + seconds)
             made = MachineCode.from_bytes(answer) if answer else built_here(task)  # again, for the error
             return made, process
         except TimeoutError:
             self._ended(process)
-            return (Outcome.TIMEOUT, f"it is not built within {self._seconds:g} seconds"), None
+            return (Outcome.TIMEOUT, f"it is not built within {seconds:.3g} seconds"), None
         except (EOFError, OSError, ValueError, KeyError, TypeError):
             self._ended(process)
             return (Outcome.FAILED, "the process that builds it ended"), None

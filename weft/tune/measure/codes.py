@@ -37,8 +37,9 @@ class ScheduleCodes:
         except CancelledError:  # another thread has ended the builder
             return ENDED
 
-    def build(self, task: KernelTask, trace: RecordedSchedule | None) -> Future[Built]:
-        """Have the code built, unless it is kept or the schedule is not one of this kernel."""
+    def build(self, task: KernelTask, trace: RecordedSchedule | None, seconds: float | None = None) -> Future[Built]:
+        """Have the code built, within ``seconds`` if they are given, unless it is kept or the schedule is not one of
+        this kernel."""
         key = _key(task, trace)
         if key in self._kept:
             return _known(self._kept[key])
@@ -48,7 +49,7 @@ class ScheduleCodes:
             return _known((Outcome.REFUSED, first_line(error)))
         if self._builder is None:
             self._builder = self._start()
-        future = self._builder.build(scheduled)
+        future = self._builder.build(scheduled, seconds)
         future.add_done_callback(partial(self._keep, key))
         return future
 

@@ -91,7 +91,7 @@ class LocalRunner:
             return []
         if self._codes is None:
             self._codes, self._count = ScheduleCodes(partial(Builders, count, self.bench.limits.build)), count
-        return [self._codes.build(self._workload.task, trace) for trace in traces]
+        return [self._codes.build(self._workload.task, trace, self.bench.patience) for trace in traces]
 
     def _builders(self, threads: int) -> int:
         if self._wanted is not None:

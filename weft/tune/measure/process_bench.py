@@ -121,7 +121,7 @@ class ProcessBench:
                 return TrialRecord(trace, Outcome.LOST, threads=threads, message="the measuring process does not start")
         text = None if best.trace is None else best.trace.to_json()
         header = {"do": "trial", "trace": trace.to_json(), "best": text, "best_seconds": best.seconds}
-        measured = self._asked(header, b"" if made is None else made.to_bytes(), self._patience)
+        measured = self._asked(header, b"" if made is None else made.to_bytes(), self.patience)
         if isinstance(measured, _Ended):
             return TrialRecord(trace, measured.outcome, threads=threads, message=measured.message)
         record = decoded(measured, trace)
@@ -130,7 +130,7 @@ class ProcessBench:
         return record
 
     @property
-    def _patience(self) -> float:
+    def patience(self) -> float:
         """Seconds after which a trial counts as hung: many times as long as the default schedule took to be built,
         checked and measured. Some candidates unroll so much that building them takes minutes."""
         return min(self.limits.build + self.limits.run, MIN_PATIENCE + TIMES_OPENING * self._opening)

@@ -28,9 +28,9 @@ class RayBuilder:
         """What is being built; guarded by the lock."""
         self._closed = False
 
-    def build(self, task: KernelTask) -> Future[Built]:
+    def build(self, task: KernelTask, seconds: float | None = None) -> Future[Built]:
         """Have ``task`` built."""
-        return self._pool.submit(self._built, task)
+        return self._pool.submit(self._built, task, START_SECONDS + min(self._seconds, seconds or self._seconds))
 
     def close(self) -> None:
         """Have nothing built any more."""
@@ -41,7 +41,7 @@ class RayBuilder:
             self._cancel(asked)
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _built(self, task: KernelTask) -> Built:
+    def _built(self, task: KernelTask, seconds: float) -> Built:
         errors = self._ray.exceptions
         asked: Any = None
         try:
@@ -50,11 +50,11 @@ class RayBuilder:
                 self._running.add(asked)
             if self._closed:  # close may have looked before
                 self._cancel(asked)
-            answer = self._ray.get(asked, timeout=START_SECONDS + self._seconds)
+            answer = self._ray.get(asked, timeout=seconds)
             return MachineCode.from_bytes(answer) if isinstance(answer, bytes) else (Outcome(answer[0]), answer[1])
         except errors.GetTimeoutError:
             self._cancel(asked)
-            return Outcome.TIMEOUT, f"it is not built within {START_SECONDS + self._seconds:g} seconds"
+            return Outcome.TIMEOUT, f"it is not built within {seconds:.3g} seconds"
         except errors.RayTaskError as error:
             return Outcome.FAILED, first_line(error.cause)
         except (errors.RayError, OSError):

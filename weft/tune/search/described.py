@@ -34,6 +34,9 @@ class Described(Protocol):
     def of(self, points: Sequence[Point]) -> tuple[Rows, Seconds | None]:
         """A row for each point, and the seconds that are predicted for it without a trial, if they are."""
 
+    def of_measured(self, points: Sequence[Point]) -> tuple[Rows, Seconds | None]:
+        """The same for points that were measured: there are few, and something is to be learned from each."""
+
 
 class KnobRows:
     """The decisions of points, which mean something in one space only. Without a ``draft`` nothing is predicted."""
@@ -51,6 +54,13 @@ class KnobRows:
         rows = self._encoding.rows(points)
         return rows, None if self._draft is None else np.minimum(self._draft.seconds(points), REFUSED_SECONDS)
 
+    def of_measured(self, points: Sequence[Point]) -> tuple[Rows, Seconds | None]:
+        """See :class:`Described`."""
+        rows = self._encoding.rows(points)
+        if self._draft is None:
+            return rows, None
+        return rows, np.minimum(self._draft.rows_of_measured(points)[1], REFUSED_SECONDS)
+
 
 class NestRows:
     """What the draft model sees of points, which means the same for all kernels, beside that of the default point."""
@@ -63,7 +73,13 @@ class NestRows:
 
     def of(self, points: Sequence[Point]) -> tuple[Rows, Seconds]:
         """See :class:`Described`."""
+        return self._beside(*self._draft.rows(points))
+
+    def of_measured(self, points: Sequence[Point]) -> tuple[Rows, Seconds]:
+        """See :class:`Described`."""
+        return self._beside(*self._draft.rows_of_measured(points))
+
+    def _beside(self, rows: Rows, seconds: Seconds) -> tuple[Rows, Seconds]:
         if self._default is None:
-            self._default = self._draft.rows([self._draft.space.default()])[0][0]
-        rows, seconds = self._draft.rows(points)
+            self._default = self._draft.rows_of_measured([self._draft.space.default()])[0][0]
         return beside_default(rows, self._default), np.minimum(seconds, REFUSED_SECONDS)

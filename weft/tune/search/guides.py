@@ -90,7 +90,7 @@ class LearnedGuide:
             return
         if self._draft is not None:
             self._draft.most_probes += PROBES_A_TRIAL * len(trials)
-        rows, predicted = self._described.of([t.point for t in trials])
+        rows, predicted = self._described.of_measured([t.point for t in trials])
         seconds = [t.record.seconds if t.score > 0 else None for t in trials]
         if predicted is not None:  # of what the draft has not looked at, nothing can be learned
             known = predicted < REFUSED_SECONDS

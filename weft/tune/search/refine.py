@@ -69,14 +69,14 @@ class DraftVerifyRefine(Strategy):
     def _drafted(self, count: int) -> list[Point]:
         """Good points that differ, good ones of sketches that were hardly tried, and random ones."""
         new = self._begun() if not self.history.trials else []
-        if len(new) >= count:
+        if new:  # a small batch, but it needs no predictions of other points
             return new
         few = round(EXPLORED * count) if self.history.trials else 0
         population = self._population()
         neglected = self._neglected(population, (count - few) // 2)
         taken = set(neglected)
         rest = self._diverse([p for p in population if p not in taken], max(1, count - few - len(neglected)))
-        found = [*new, *neglected, *rest]
+        found = [*neglected, *rest]
         return [*found, *self.fresh(few if found else count)]
 
     def _neglected(self, population: list[Point], count: int) -> list[Point]:
@@ -110,7 +110,7 @@ class DraftVerifyRefine(Strategy):
             + [self.space.mutated(self.rng, p) for p in measured for _ in range(8)]
         )
         for _ in range(GENERATIONS):
-            best = self._best_of([*current, *measured], SURVIVORS)
+            best = self._best_of([*measured, *current], SURVIVORS)  # the draft looks at their structures in this order
             children = [self.space.mutated(self.rng, self.rng.choice(best)) for _ in range(POPULATION // 2)]
             children += [
                 self.space.crossed(self.rng, self.rng.choice(best), self.rng.choice(best))

@@ -69,7 +69,12 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     s.reorder(*row_loops, *inner, *([lane_loop] if lane_loop is not None else []))
     work = sum(work_of(context.view(b)) for b in chain)
     at: LoopRef | None = None
-    if len(row_loops) > 1 and any(guarded_load(context.view(b)) for b in chain):
+    if len(row_loops) > 1 and lane_loop is not None and _in_lines(context, chain, row_loops, lanes):
+        *others, _ = row_loops
+        at = context.fuse(others)
+        context.parallelize(at, work)
+        row_loops = [at, row_loops[-1]]
+    elif len(row_loops) > 1 and any(guarded_load(context.view(b)) for b in chain):
         # Checks at window edges use the innermost axes. Separate loops can be split at the edges; a fused loop cannot.
         *others, at = row_loops
         if len(others) > 1 and _enough(context, others[:-1]):
@@ -91,6 +96,24 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     if at is not None and together and context.loop(at).kind == "parallel":
         s.annotate(at, ROWS_TOGETHER, context.choose(near(TOGETHER, 2 * TOGETHER), TOGETHER))
     return True
+
+
+def _in_lines(context: Context, chain: Sequence[BlockRef], row_loops: Sequence[LoopRef], lanes: int) -> bool:
+    """Whether blocks of one vector each are computed for a line of vectors, and not for one vector after another.
+
+    A short reduction and a costly function behind it are a long chain of operations that wait for one another, of which
+    a core overlaps few. In loops of their own it overlaps as many reductions, and then as many functions, as it has room
+    for. The line between them stays in the first cache.
+    """
+    views = [context.view(b) for b in chain]
+    if len(chain) != 2 or not views[0].reduce or views[1].reduce or not _is_short(views[0]):
+        return False
+    if sum(cost_of(x.value) for x in views[1].stores) < MIN_ROW_OPERATIONS:
+        return False
+    line = context.extent(row_loops[-1])
+    nbytes = views[0].output.buffer.dtype.nbytes
+    fits = line is not None and 2 <= line and 2 * line * lanes * nbytes <= context.target.cpu.l1
+    return fits and context.decide(f"compute {chain[0].name} by lines of {chain[1].name}", True)
 
 
 def _may_be_short(context: Context, chain: Sequence[BlockRef]) -> bool:
