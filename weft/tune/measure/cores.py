@@ -7,6 +7,7 @@ claimed by a lock on a file of its number, which the system gives back when the 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import stat
 import tempfile
@@ -14,11 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from weft.support.cores import processors_apart
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover  # a system without POSIX: nothing is pinned there
-    fcntl = None  # type: ignore[assignment]
 
 _FOLDER: Final = "weft-cores"
 
@@ -61,6 +57,7 @@ class ClaimedCores:
         with contextlib.suppress(OSError):
             path = self._place() / str(processor)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            fcntl = importlib.import_module("fcntl")  # not on every system: where processes can be pinned
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

@@ -27,7 +27,7 @@ class ActorLost(Exception):
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedOnCluster:
     """The kernel that is measured now; ``seconds`` of its default schedule on the bench that opened it first."""
 
     workload: Workload
@@ -67,7 +67,9 @@ class RayBench:
         self._opened, self._baseline = workload, replace(decoded(answer, None), message=f"on {self.name}")
         return self._baseline
 
-    def trial(self, opened: Opened, trace: RecordedSchedule, made: MachineCode, best: TrialRecord) -> TrialRecord:
+    def trial(
+        self, opened: OpenedOnCluster, trace: RecordedSchedule, made: MachineCode, best: TrialRecord
+    ) -> TrialRecord:
         """Measure a schedule beside the best. What goes wrong is in the record."""
         threads = opened.workload.threads
         try:
@@ -94,7 +96,7 @@ class RayBench:
         if actor is not None and self._ray.is_initialized():
             self._ray.kill(actor)
 
-    def _factor(self, opened: Opened) -> float:
+    def _factor(self, opened: OpenedOnCluster) -> float:
         """How many times as long the first bench takes as this one."""
         mine = self.open(opened.workload).seconds
         return opened.seconds / mine if opened.seconds and mine else 1.0

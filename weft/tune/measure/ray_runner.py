@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Final, Self
 
 from weft.schedule.dispatch import RecordedSchedule
@@ -19,7 +20,7 @@ from weft.tune.measure.builder import Built
 from weft.tune.measure.building import ENDED
 from weft.tune.measure.codes import ScheduleCodes
 from weft.tune.measure.process_bench import MOST_STARTS
-from weft.tune.measure.ray_bench import ActorLost, Opened, RayBench
+from weft.tune.measure.ray_bench import ActorLost, OpenedOnCluster, RayBench
 from weft.tune.measure.ray_builder import RayBuilder
 from weft.tune.measure.ray_cluster import RayCluster
 from weft.tune.measure.runner import RunnerGone, Workload
@@ -44,7 +45,7 @@ class RayRunner:
         self.limits = limits or Limits()
         self._cluster, self._wanted = RayCluster(address), benches
         self._parts: _Parts | None = None
-        self._opened: Opened | None = None
+        self._opened: OpenedOnCluster | None = None
         self._seconds: dict[Workload, float] = {}
         """Of default schedules on the bench that measured them first."""
 
@@ -65,12 +66,12 @@ class RayRunner:
             )
         found = self._parts_for(workload).baseline(workload)
         self._seconds[workload] = found.seconds or 0.0
-        self._opened = Opened(workload, found.seconds)
+        self._opened = OpenedOnCluster(workload, found.seconds)
         return found
 
     def resume(self, workload: Workload) -> None:
         """Go on with a kernel that was opened before."""
-        self._opened = Opened(workload, self._seconds.get(workload))
+        self._opened = OpenedOnCluster(workload, self._seconds.get(workload))
 
     def measure(
         self, traces: Sequence[RecordedSchedule], best: TrialRecord, keep_best: bool = False
@@ -144,12 +145,14 @@ class _Parts:
             finally:
                 self._give(bench)
 
-    def measured(self, opened: Opened, traces: Sequence[RecordedSchedule], best: TrialRecord) -> Iterator[TrialRecord]:
+    def measured(
+        self, opened: OpenedOnCluster, traces: Sequence[RecordedSchedule], best: TrialRecord
+    ) -> Iterator[TrialRecord]:
         """A record of each schedule, in their order and as they come."""
         building = [self._codes.build(opened.workload.task, trace) for trace in traces]
         records = [Future[TrialRecord]() for _ in traces]
         for trace, code, record in zip(traces, building, records, strict=True):
-            code.add_done_callback(lambda made, t=trace, r=record: self._built(opened, t, made, best, r))  # type: ignore[misc]
+            code.add_done_callback(partial(self._built, opened, trace, best, record))
         try:
             for record in records:
                 yield record.result()
@@ -170,8 +173,8 @@ class _Parts:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _built(
-        self, opened: Opened, trace: RecordedSchedule, code: Future[Built], best: TrialRecord,
-        record: Future[TrialRecord],
+        self, opened: OpenedOnCluster, trace: RecordedSchedule, best: TrialRecord, record: Future[TrialRecord],
+        code: Future[Built],
     ) -> None:  # fmt: skip
         """Have a schedule measured that was built."""
         made = ENDED if code.cancelled() else code.result()
@@ -189,7 +192,7 @@ class _Parts:
         except RuntimeError:  # it was closed, and nobody waits
             record.cancel()
 
-    def _trial(self, opened: Opened, trace: RecordedSchedule, made: Built, best: TrialRecord) -> TrialRecord:
+    def _trial(self, opened: OpenedOnCluster, trace: RecordedSchedule, made: Built, best: TrialRecord) -> TrialRecord:
         assert not isinstance(made, tuple)
         bench = self._take()
         if bench is None:

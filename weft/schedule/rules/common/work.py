@@ -33,6 +33,11 @@ def cost_of(value: Expr) -> int:
     return total
 
 
+def calls_functions(value: Expr) -> bool:
+    """Whether an expression calls an intrinsic that is more than a single instruction."""
+    return any(isinstance(e, Call) and e.name not in SINGLE_OPERATIONS for e in outside_of_loads(value))
+
+
 def work_of(view: View) -> float:
     """Scalar operations of all instances of a block; at least the number that could run while its bytes are moved."""
     instances = 1.0

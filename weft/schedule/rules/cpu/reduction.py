@@ -20,7 +20,15 @@ from weft.schedule.rules.common.ahead import prefetch_rows, rows_fit
 from weft.schedule.rules.common.context import Context, guarded_load
 from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS, UNROLLED, VECTORS_AT_A_TIME, near
 from weft.schedule.rules.common.runs import repeats_of
-from weft.schedule.rules.common.work import cost_of, exceeds_l2, pieces_of, steps_of, work_of, worth_parallel
+from weft.schedule.rules.common.work import (
+    calls_functions,
+    cost_of,
+    exceeds_l2,
+    pieces_of,
+    steps_of,
+    work_of,
+    worth_parallel,
+)
 from weft.schedule.rules.cpu.columns import MAX_STEP_OPERATIONS, PIECES_PER_CORE, finishes_columns, schedule_columns
 
 PARTIAL_VECTORS = 4
@@ -101,18 +109,18 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
 def _in_lines(context: Context, chain: Sequence[BlockRef], row_loops: Sequence[LoopRef], lanes: int) -> bool:
     """Whether blocks of one vector each are computed for a line of vectors, and not for one vector after another.
 
-    A short reduction and a costly function behind it are a long chain of operations that wait for one another, of which
-    a core overlaps few. In loops of their own it overlaps as many reductions, and then as many functions, as it has room
-    for. The line between them stays in the first cache.
+    A short reduction and a function behind it are a long chain of operations that wait for one another, of which a core
+    overlaps few. In loops of their own it overlaps as many reductions, and then as many functions, as it has room for.
+    The line between them stays in the first cache.
     """
     views = [context.view(b) for b in chain]
     if len(chain) != 2 or not views[0].reduce or views[1].reduce or not _is_short(views[0]):
         return False
-    if sum(cost_of(x.value) for x in views[1].stores) < MIN_ROW_OPERATIONS:
+    if not any(calls_functions(x.value) for x in views[1].stores):
         return False
     line = context.extent(row_loops[-1])
     nbytes = views[0].output.buffer.dtype.nbytes
-    fits = line is not None and 2 <= line and 2 * line * lanes * nbytes <= context.target.cpu.l1
+    fits = line is not None and line >= 2 and 2 * line * lanes * nbytes <= context.target.cpu.l1
     return fits and context.decide(f"compute {chain[0].name} by lines of {chain[1].name}", True)
 
 
