@@ -117,7 +117,7 @@ class Bench:
     ) -> None:
         self.task, self.threads, self.limits = task, threads, limits or Limits()
         self._kept: dict[str, Loaded] = {}
-        default = self._built(None)
+        default = self.loaded(None)
         names = [v.name for v in task.program.sizes]
         given = [tuple(s) for s in sizes] or [(64,) * len(names)]
         for s in given:
@@ -129,7 +129,9 @@ class Bench:
                 )
         self.cases = [made_case(task.program, s, default) for s in given]
 
-    def _built(self, trace: RecordedSchedule | None, made: MachineCode | None = None) -> Loaded:
+    def loaded(self, trace: RecordedSchedule | None, made: MachineCode | None = None) -> Loaded:
+        """The kernel with a schedule (None: the default one), ready to be called; ``made`` is its code, if that is
+        built. Raises what building it raises."""
         key = "" if trace is None else trace.to_json()
         if key not in self._kept:
             while len(self._kept) >= MAX_KEPT:
@@ -161,7 +163,7 @@ class Bench:
             return TrialRecord(trace, outcome, threads=self.threads, message=message)
 
         try:
-            loaded = self._built(trace, made)
+            loaded = self.loaded(trace, made)
         except ScheduleError as error:
             return ended(Outcome.REFUSED, first_line(error))
         except (WeftError, ValueError, MemoryError) as error:
@@ -202,7 +204,7 @@ class Bench:
     def _beside(self, best: RecordedSchedule | None) -> Loaded | None:
         """The best schedule; None where it cannot be built any more, as it comes from another version of Weft."""
         try:
-            return self._built(best)
+            return self.loaded(best)
         except (WeftError, ValueError, MemoryError):
             return None
 
