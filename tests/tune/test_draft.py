@@ -301,3 +301,34 @@ def test_threads_share_the_work() -> None:
     four, three = seconds(parallel, 512, MACHINE), seconds(parallel, 512, DraftMachine.of(Target("zen4"), 3))
     assert four < three < 0.5 * seconds(lambda s: None, 512, MACHINE)
     assert seconds(parallel, 4, MACHINE) > seconds(lambda s: None, 4, MACHINE)  # threads cost more than that
+
+
+def test_what_was_measured_is_described_without_its_structure() -> None:
+    """One program for each point, the same numbers as by a fit, and none where a fit is known."""
+    task = product(64, 64, 64, target="zen4")
+    space, rng = space_of(task), Random(0)
+    points = [space.near_default(rng, space.sample(rng)) for _ in range(6)]
+    model = DraftModel(space, task.program, MACHINE)
+    rows, seconds = model.rows_of_measured(points)
+    assert model.probes <= len(points) + len(space.sketches) + 30  # some of which tell orders apart
+    refused = [i for i, s in enumerate(seconds) if not np.isfinite(s)]
+    assert len(refused) < len(points) and not rows[refused].any()
+    exact = [estimate(n.structure, n.numbers[None], MACHINE)[0] for p in points if (n := model._nests(p)) is not None]
+    np.testing.assert_allclose(seconds[np.isfinite(seconds)], exact)
+
+
+def test_speeds_of_sketches_are_relative_to_the_first() -> None:
+    task = product(64, 64, 64, target="zen4")
+    space = space_of(task)
+    model = DraftModel(space, task.program, MACHINE)
+    speeds = model.speeds_of_sketches()
+    assert len(speeds) == len(space.sketches) and speeds[0] == 0.0 and model.probes == len(space.sketches)
+    for sketch, speed in enumerate(speeds):
+        nests = model._nests(space.default(sketch))
+        if nests is None:
+            assert speed == -np.inf
+        else:
+            first = model.seconds([space.default(0)])[0]
+            assert np.exp(speed) == pytest.approx(
+                first / estimate(nests.structure, nests.numbers[None], MACHINE)[0], rel=0.2
+            )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from functools import cache
 from random import Random
 from time import perf_counter
 
 import numpy as np
 import pytest
-from synthetic import Known, choice, order, record_of, searched, sketch, space, terraces, tile
+from numpy.typing import NDArray
+from synthetic import Known, Speed, choice, order, record_of, searched, sketch, space, terraces, tile
 
 from weft.support.errors import UserError
 from weft.tune.encoding import Encoding
@@ -19,8 +21,9 @@ from weft.tune.search import STRATEGIES, strategy_named
 from weft.tune.search.beam import BeamSearch
 from weft.tune.search.described import KnobRows
 from weft.tune.search.guides import MIN_SEEN, LearnedGuide
-from weft.tune.search.history import History
+from weft.tune.search.history import History, Trial
 from weft.tune.search.q_learning import Network, stepped
+from weft.tune.search.refine import DraftVerifyRefine
 from weft.tune.search.simple import RandomSearch
 from weft.tune.search.strategy import Strategy
 from weft.tune.space import Knob, Point, Space
@@ -295,3 +298,58 @@ def test_steps_of_directions() -> None:
     circle = [stepped(knobs, Point(0, (0, p)), (1, 1)) for p in range(3)]
     assert circle == [Point(0, (0, 1)), Point(0, (0, 2)), Point(0, (0, 0))]
     assert stepped(knobs, Point(0, (0, 0)), (1, -1)) == Point(0, (0, 2))
+
+
+def four_sketches() -> Space:
+    return Space(tuple(sketch(choice(*range(8)), choice(*range(8)), name=n) for n in "abcd"))
+
+
+class Promising(Known):
+    """A guide that also says something about the sketches."""
+
+    def __init__(self, speed: Speed, speeds: list[float]) -> None:
+        super().__init__(speed)
+        self.speeds = speeds
+
+    def sketches(self) -> NDArray[np.float64]:  # type: ignore[override]
+        return np.log(np.maximum(self.speeds, 1e-9))
+
+
+def test_a_search_begins_with_the_defaults_of_promising_sketches() -> None:
+    made, asked = four_sketches(), [0]
+
+    class Counting(Promising):
+        def score(self, points: Sequence[Point]) -> NDArray[np.float64]:
+            asked[0] += 1
+            return super().score(points)
+
+    guide = Counting(lambda p: 1.0, [1.0, 0.1, 0.5, 2.0])
+    history = History(record_of(1.0))
+    history.by_point[made.default()] = Trial(made.default(), record_of(1.0), 1.0)
+    strategy = DraftVerifyRefine(made, history, Random(0), guide)
+    assert strategy.ask(8) == [made.default(3), made.default(2)]
+    assert asked[0] == 0  # nothing else was looked at
+
+
+def test_sketches_that_stay_behind_are_given_up() -> None:
+    """They get a trial or two, and the best sketch gets the rest; that of the default schedule is never given up."""
+    made = four_sketches()
+    speeds = [0.5, 0.6, 0.95, 1.0]
+
+    def speed(point: Point) -> float:
+        return speeds[point.sketch] * (2.0 - 0.1 * abs(point.positions[0] - 5) - 0.1 * abs(point.positions[1] - 3))
+
+    history = searched(DraftVerifyRefine, made, speed, 64, guide=Promising(speed, [1.0] * 4), default=True)
+    counts = [sum(t.point.sketch == n for t in history.trials) for n in range(4)]
+    assert counts[1] <= 6 and counts[3] > 16
+    assert history.best is not None and history.best.point == Point(3, (5, 3))
+    refused = searched(DraftVerifyRefine, made, speed, 64, guide=Promising(speed, [1.0, 1.0, 0.0, 1.0]), default=True)
+    assert sum(t.point.sketch == 2 for t in refused.trials) <= 8  # random ones only: it is not predicted to be any good
+
+
+def test_a_space_whose_good_sketches_are_exhausted_goes_on() -> None:
+    made = Space((sketch(choice(1, 2)), sketch(choice(1, 2, 3), name="slow")))
+    speed: Speed = lambda p: 2.0 if p.sketch == 0 else 0.01  # noqa: E731
+    for batch in (1, 2, 8):
+        history = searched(DraftVerifyRefine, made, speed, 50, guide=Known(speed), batch=batch)
+        assert set(history.by_point) == set(made.points())

@@ -14,7 +14,7 @@ from weft.schedule.trace import Trace
 from weft.support.errors import UserError
 from weft.tune.encoding import Encoding, knob_table
 from weft.tune.sketches import space_of
-from weft.tune.space import MAX_NEIGHBOURS, Knob, Point, Space
+from weft.tune.space import MAX_NEIGHBOURS, Knob, Point, Space, TraceSketch
 
 KNOBS = {
     "numbers": choice(1, 2, 4, 8, at=2),
@@ -219,3 +219,20 @@ def test_columns_of_a_knob_say_what_its_candidates_mean() -> None:
     assert knob_table(Knob("o", ((0, 1, 2), (1, 2, 0)), 0)).tolist() == [[0, 1, 2], [2, 0, 1]]
     assert knob_table(Knob("t", ("a", "b"), 0)).tolist() == [[1, 0], [0, 1]]
     assert math.isfinite(float(knob_table(Knob("l", (-1, 0, 1), 0)).sum()))
+
+
+def test_sketches_are_made_when_they_are_asked_for() -> None:
+    made: list[str] = []
+
+    def more() -> list[TraceSketch]:
+        made.append("more")
+        return [sketch(choice(1, 2), name="b")]
+
+    lazy = Space((sketch(choice(1, 2, 3), name="a"),), more)
+    point = lazy.default()
+    assert lazy.has_choice and lazy.knobs(point) and lazy.trace(point) and not made
+    assert lazy.size == 5 and [s.name for s in lazy.sketches] == ["a", "b"] and made == ["more"]
+    assert lazy.sketch(1).name == "b" and lazy.default(1).sketch == 1
+    alone = Space((sketch(name="a"),), more)
+    assert alone.has_choice and made == ["more", "more"]
+    assert not Space((sketch(name="a"),)).has_choice and not Space((sketch(name="a"),), list).has_choice

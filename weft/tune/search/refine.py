@@ -54,6 +54,9 @@ class DraftVerifyRefine(Strategy):
 
     def proposed(self, count: int) -> list[Point]:
         """Points of the present phase; of the other one where it has none left."""
+        new = self._begun() if not self.history.trials else []
+        if new:  # a small batch, perhaps, but it needs no predictions of other points
+            return new
         first, second = (self._refined, self._drafted) if self._refining else (self._drafted, self._refined)
         found = first(count)
         return found if len(found) >= count else [*found, *second(count)]
@@ -68,9 +71,6 @@ class DraftVerifyRefine(Strategy):
 
     def _drafted(self, count: int) -> list[Point]:
         """Good points that differ, good ones of sketches that were hardly tried, and random ones."""
-        new = self._begun() if not self.history.trials else []
-        if new:  # a small batch, but it needs no predictions of other points
-            return new
         few = round(EXPLORED * count) if self.history.trials else 0
         population = self._population()
         neglected = self._neglected(population, (count - few) // 2)
