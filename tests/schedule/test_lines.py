@@ -88,3 +88,21 @@ def test_open_lines_stay_by_vectors() -> None:
     n = te.var("n")
     s = default_schedule(window_sums((2, 4, n, 8), "silu"), Target("zen3"))
     assert not by_lines(s)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_vectors_along_a_line_stay(stride: int) -> None:
+    """Where channels are not in blocks, the vectors of a line are taken one after another: lines of their own would be
+    split at the edges of the picture, and with strides take more than twice the time."""
+    x, f = te.placeholder((8, 40, 40), name="x"), te.placeholder((8, 3, 3), name="f")
+    u, v = te.reduce_axis((0, 3), "u"), te.reduce_axis((0, 3), "v")
+
+    def padded(k: te.Expr, i: te.Expr, j: te.Expr) -> te.Expr:
+        return te.if_then_else(te.all(i >= 1, i < 41, j >= 1, j < 41), x[k, i - 1, j - 1], 0.0)
+
+    p, n = te.compute((8, 42, 42), padded, name="p"), 40 // stride
+    at = (8, n, n)
+    y = te.compute(at, lambda k, i, j: te.sum(p[k, stride * i + u, stride * j + v] * f[k, u, v], axis=(u, v)), name="y")
+    program = te_to_tir("plain", [x, f], [te.compute(at, lambda *i: te.sigmoid(y(*i)), name="out")])
+    _, asked = other_schedule(program, Target("zen3"), ())
+    assert "compute y by lines of out" not in asked

@@ -213,13 +213,20 @@ class Context:
             grain = max(1, extent // (2 * pieces_of(work, self.target)))
             self.schedule.annotate(loop, "grain", self.choose(near(grain, extent), grain))
 
-    def sum_in_lanes(self, block: BlockRef, reduce: Sequence[LoopRef], vector: LoopRef) -> None:
+    def sum_in_lanes(
+        self, block: BlockRef, reduce: Sequence[LoopRef], vector: LoopRef, tile: Sequence[LoopRef] = ()
+    ) -> None:
         """Make the iterations of ``vector``, the innermost loop of ``block``, lanes that each have a result of their
-        own. ``reduce`` are its loops of a reduction; their start is a vector too."""
+        own. ``reduce`` are its loops of a reduction; their start is a vector too. ``tile`` are loops around the vector,
+        inside of the reduction: all their vectors are computed at a time."""
         if reduce:
             init = self.schedule.decompose_reduction(block, reduce[0])
+            for loop in self.schedule.get_loops(init)[-1 - len(tile) : -1]:
+                self.schedule.unroll(loop)
             self.schedule.vectorize(self.schedule.get_loop(init, -1))
             self.done.add(init.name)
+        for loop in tile:
+            self.schedule.unroll(loop)
         self.schedule.vectorize(vector)
 
     def vectorize(self, loop: LoopRef, lanes: int, unroll: int = 1) -> None:

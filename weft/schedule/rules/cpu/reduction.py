@@ -31,6 +31,8 @@ from weft.schedule.rules.common.work import (
 )
 from weft.schedule.rules.cpu.columns import MAX_STEP_OPERATIONS, PIECES_PER_CORE, finishes_columns, schedule_columns
 
+VECTORS_OF_A_LINE = 4
+"""Vectors of a line whose sums are computed at a time."""
 PARTIAL_VECTORS = 4
 """Number of partial-result vectors of a long reduction, to hide the latency of the operation."""
 MIN_PARTIAL_LANES = 4
@@ -65,6 +67,7 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     lanes = min(context.lanes(context.view(b)) for b in chain)
     row_loops = [loops[a] for a in rows]
     lane_loop: LoopRef | None = None
+    one_vector = False
     if vector_axis is not None and lanes > 1:
         extent = static_extent(vector_axis)
         if extent is None or extent > lanes:
@@ -72,12 +75,13 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
             outer, lane_loop = s.split(row_loops[-1], factors=(None, width))
             row_loops[-1] = outer
         elif extent > 1:
-            lane_loop = row_loops.pop()
+            lane_loop, one_vector = row_loops.pop(), True
     row_loops = context.order(row_loops)
     s.reorder(*row_loops, *inner, *([lane_loop] if lane_loop is not None else []))
     work = sum(work_of(context.view(b)) for b in chain)
     at: LoopRef | None = None
-    if len(row_loops) > 1 and lane_loop is not None and _in_lines(context, chain, row_loops, lanes):
+    in_lines = one_vector and len(row_loops) > 1 and _in_lines(context, chain, row_loops, lanes)
+    if in_lines:
         *others, _ = row_loops
         at = context.fuse(others)
         context.parallelize(at, work)
@@ -97,7 +101,7 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     partial = _partial_vectors(context, chain)
     together = at is not None and lane_loop is None and lanes > 1 and _may_be_short(context, chain)
     for block in chain:
-        finish_row(context, block, lane_loop is not None, lanes, at, partial)
+        finish_row(context, block, lane_loop is not None, lanes, at, partial, tiled=in_lines)
         context.done.add(block.name)
     if at is not None and lane_loop is None:
         _fetch_next_rows(context, chain, at)
@@ -107,7 +111,8 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
 
 
 def _in_lines(context: Context, chain: Sequence[BlockRef], row_loops: Sequence[LoopRef], lanes: int) -> bool:
-    """Whether blocks of one vector each are computed for a line of vectors, and not for one vector after another.
+    """Whether blocks of one vector each (channels in blocks) are computed for a line of vectors, and not for one vector
+    after another.
 
     A short reduction and a function behind it are a long chain of operations that wait for one another, of which a core
     overlaps few. In loops of their own it overlaps as many reductions, and then as many functions, as it has room for.
@@ -277,9 +282,10 @@ def finish_row(
     lanes: int,
     at: LoopRef | None,
     partial: int = PARTIAL_VECTORS,
+    tiled: bool = False,
 ) -> None:
     """Vectorize one block of the chain, inside the row loop ``at``. A reduction along a row of open length has
-    ``partial`` vectors of partial results."""
+    ``partial`` vectors of partial results. ``tiled``: several vectors of sums are computed at a time."""
     s, view = context.schedule, context.view(block)
     loops = s.get_loops(block)
     inside = loops if at is None else loops[loops.index(at) + 1 :]
@@ -291,8 +297,14 @@ def finish_row(
         vector = own.get(view.spatial[-1])
         if vector is None:
             return
-        s.reorder(*[loop for loop in own.values() if loop is not vector], vector)
-        context.sum_in_lanes(block, reduce, vector)
+        line = own.get(view.spatial[-2]) if tiled and reduce and len(view.spatial) > 1 else None
+        tile: list[LoopRef] = []
+        if line is not None:
+            around, part = s.split(line, factors=(None, context.choose(near(VECTORS_OF_A_LINE), VECTORS_OF_A_LINE)))
+            own[view.spatial[-2]] = around
+            tile.append(part)
+        s.reorder(*[loop for loop in own.values() if loop is not vector], *tile, vector)
+        context.sum_in_lanes(block, reduce, vector, tile)
         for loop in reduce:
             s.unroll(loop, context.choose(UNROLLED, UNROLLED[-1] if _is_short(view) else 0))
     elif reduce:
