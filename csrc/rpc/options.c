@@ -29,6 +29,8 @@ static const char HELP[] =
     "  --tls-cert FILE, --tls-key FILE\n"
     "                         encrypt: a certificate and its private key (PEM), if this server is built with TLS\n"
     "  --tracker HOST:PORT    register there, and let in who has a ticket of a lease only\n"
+    "  --tracker-ca FILE      encrypt that, and trust these certificates (PEM), if this server is built with TLS\n"
+    "  --public-tls           what clients reach speaks TLS, and passes their bytes on to this server\n"
     "  --board-key NAME       what clients ask the tracker for, such as pi4 (default: the name)\n"
     "  --public-address NAME, --public-port N\n"
     "                         where clients and the tracker reach this server (default: where it connects from, --port)\n"
@@ -121,6 +123,7 @@ static int take_value(rpc_options *o, given *g, const char *word, const char *va
     if (strcmp(word, "--key-file") == 0) return g->key_file = value, -1;
     if (strcmp(word, "--tls-cert") == 0) return o->certificate = value, -1;
     if (strcmp(word, "--tls-key") == 0) return o->certificate_key = value, -1;
+    if (strcmp(word, "--tracker-ca") == 0) return o->tracker_trusted = value, -1;
     for (int i = 0; i < NUMBERS; i++) {
         number_option *n = &g->numbers[i];
         if (strcmp(word, n->name)) continue;
@@ -133,6 +136,7 @@ static int take_value(rpc_options *o, given *g, const char *word, const char *va
 
 static bool has_value(const char *word) {
     static const char *const others[] = {"--listen", "--name", "--key-file", "--tls-cert", "--tls-key", "--tracker",
+                                         "--tracker-ca",
                                          "--board-key", "--description", "--public-address"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(word, others[i]) == 0) return true;
@@ -151,6 +155,7 @@ static int take_words(int count, char **words, rpc_options *o, given *g) {
                           rpc_tls_is_built() ? "with" : "without") < 0;
         if (strcmp(word, "--allow-root") == 0) o->allow_root = true;
         else if (strcmp(word, "--insecure-network") == 0) o->insecure_network = true;
+        else if (strcmp(word, "--public-tls") == 0) o->public_tls = true;
         else if (has_value(word) && i + 1 == count) status = wrong("a value is missing after", word);
         else if (has_value(word)) status = take_value(o, g, word, words[++i]);
         else status = wrong("unknown option", word);
@@ -207,9 +212,15 @@ static int read_key(const given *g, rpc_key *key) {
 static int check_tracker(const rpc_options *o) {
     char host[RPC_HOST];
     int port;
-    const bool given = o->board_key[0] || o->description[0] || o->public_address[0] || o->public_port;
+    const bool given = o->board_key[0] || o->description[0] || o->public_address[0] || o->public_port ||
+                       o->tracker_trusted || o->public_tls;
     if (!o->tracker && given)
-        return rpc_log("--board-key, --description, --public-address and --public-port need --tracker"), 2;
+        return rpc_log("--tracker-ca, --board-key, --description and --public-… need --tracker"), 2;
+    if (o->tracker_trusted) {
+        char why[128];
+        if (!rpc_tls_prepare_client(o->tracker_trusted, why, sizeof why))
+            return rpc_log("no TLS with the tracker by '%.100s': %s", o->tracker_trusted, why), 1;
+    }
     if (!o->tracker || rpc_split_address(o->tracker, host, &port)) return -1;
     rpc_log("'%.100s' is no address of a tracker: write it as tracker.example:9180 or 192.168.1.5:9180", o->tracker);
     return 2;

@@ -12,6 +12,7 @@
 #include "address.h"
 #include "handshake.h"
 #include "listen.h"
+#include "tls.h"
 #include "weft_runtime.h"
 
 enum { ANSWER_SECONDS = 20, LEASE_DIGITS = 16, TICKET_DIGITS = 2 * RPC_TICKET, MAX_LINE = 256 };
@@ -144,6 +145,7 @@ static bool register_once(registration *r) {
     rpc_write_number(&text, "port", o->public_port ? o->public_port : r->port);
     rpc_write_line(&text, "description", o->description);
     rpc_write_line(&text, "tickets", "1");
+    rpc_write_line(&text, "tls", o->certificate || o->public_tls ? "1" : "0");
     write_held(r, &text);
     if (!ask(r, RPC_REGISTER, &text, 0, &answer)) return false;
     const char *at = (const char *)answer.payload;
@@ -174,6 +176,10 @@ static bool stay(registration *r) {
     const int fd = rpc_connect_socket(o->tracker, ANSWER_SECONDS, &why);
     rpc_link_begin(&r->link, fd, RPC_HANDSHAKE_BYTES);
     if (fd < 0) return fail(r, why);
+    char host[RPC_HOST];
+    int port;
+    const int64_t end = weft_nanoseconds() + ANSWER_SECONDS * RPC_SECOND;
+    if (!rpc_split_address(o->tracker, host, &port) || !rpc_tls_connect(&r->link, host, end)) return false;
     if (rpc_connect(&r->link, &o->key, RPC_DEFAULT_LIMIT) && register_once(r)) {
         registered = true;
         rpc_log("registered at the tracker %s", o->tracker);

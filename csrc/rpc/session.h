@@ -14,6 +14,8 @@ enum { RPC_MAX_SESSIONS = 256 };
 typedef struct rpc_options {
     char address[64], name[RPC_NAME];
     const char *certificate, *certificate_key; /* files; NULL: no TLS */
+    const char *tracker_trusted;               /* file of the certificates to trust a tracker by; NULL: no TLS with it */
+    bool public_tls;                           /* something in front of this server speaks TLS */
     const char *tracker; /* ADDRESS:PORT; NULL: none */
     char board_key[128], description[256], public_address[128];
     int32_t port, max_sessions, public_port;

@@ -11,8 +11,9 @@
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 
-static SSL_CTX *context;
+static SSL_CTX *context, *client;
 
 bool rpc_tls_is_built(void) { return true; }
 
@@ -34,6 +35,21 @@ bool rpc_tls_prepare(const char *certificate, const char *key, char *why, size_t
     return false;
 }
 
+bool rpc_tls_prepare_client(const char *trusted, char *why, size_t room) {
+    client = SSL_CTX_new(TLS_client_method());
+    if (client && SSL_CTX_set_min_proto_version(client, TLS1_2_VERSION) == 1 &&
+        SSL_CTX_load_verify_locations(client, trusted, NULL) == 1) {
+        SSL_CTX_set_verify(client, SSL_VERIFY_PEER, NULL);
+        (void)SSL_CTX_set_mode(client, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+        return true;
+    }
+    const char *reason = ERR_reason_error_string(ERR_peek_error());
+    (void)snprintf(why, room, "%s", reason ? reason : "these are no certificates");
+    SSL_CTX_free(client);
+    client = NULL;
+    return false;
+}
+
 /* What a call did that returned `result`, in the manner of the system's calls. */
 static ssize_t told(rpc_link *link, int result, short *events) {
     const int error = SSL_get_error(link->tls, result);
@@ -44,22 +60,41 @@ static ssize_t told(rpc_link *link, int result, short *events) {
     return error == SSL_ERROR_ZERO_RETURN ? 0 : -1;
 }
 
-bool rpc_tls_accept(rpc_link *link, int64_t end) {
-    if (!context) return true;
-    link->tls = SSL_new(context);
-    if (!link->tls || SSL_set_fd(link->tls, link->fd) != 1) {
-        (void)snprintf(link->why, sizeof link->why, "there is no memory for TLS");
-        return false;
-    }
+static bool begin(rpc_link *link, SSL_CTX *made_by) {
+    link->tls = SSL_new(made_by);
+    if (link->tls && SSL_set_fd(link->tls, link->fd) == 1) return true;
+    (void)snprintf(link->why, sizeof link->why, "there is no memory for TLS");
+    return false;
+}
+
+static bool shake_hands(rpc_link *link, int (*step)(SSL *), int64_t end, const char *why) {
     for (;;) {
         short events = 0;
         ERR_clear_error();
-        const int result = SSL_accept(link->tls);
+        const int result = step(link->tls);
         if (result == 1) return true;
         if (told(link, result, &events) < 0 && errno == EAGAIN && rpc_ready(link->fd, events, end)) continue;
-        (void)snprintf(link->why, sizeof link->why, "the other side does not speak TLS, or refuses the certificate");
+        (void)snprintf(link->why, sizeof link->why, "%s", why);
         return false;
     }
+}
+
+bool rpc_tls_accept(rpc_link *link, int64_t end) {
+    if (!context) return true;
+    return begin(link, context) &&
+           shake_hands(link, SSL_accept, end, "the other side does not speak TLS, or refuses the certificate");
+}
+
+bool rpc_tls_connect(rpc_link *link, const char *host, int64_t end) {
+    if (!client) return true;
+    if (!begin(link, client)) return false;
+    /* Addresses in numbers stand in certificates as such, and are no names for the server to choose one by. */
+    const bool number = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(link->tls), host) == 1;
+    if (!number && (SSL_set1_host(link->tls, host) != 1 || SSL_set_tlsext_host_name(link->tls, host) != 1)) {
+        (void)snprintf(link->why, sizeof link->why, "there is no memory for TLS");
+        return false;
+    }
+    return shake_hands(link, SSL_connect, end, "it does not speak TLS, or its certificate is not trusted for this name");
 }
 
 void rpc_tls_end(rpc_link *link) {
@@ -93,7 +128,12 @@ bool rpc_tls_prepare(const char *certificate, const char *key, char *why, size_t
     return false;
 }
 
+bool rpc_tls_prepare_client(const char *trusted, char *why, size_t room) {
+    return rpc_tls_prepare(trusted, NULL, why, room);
+}
+
 bool rpc_tls_accept(rpc_link *link, int64_t end) { return (void)link, (void)end, true; }
+bool rpc_tls_connect(rpc_link *link, const char *host, int64_t end) { return (void)link, (void)host, (void)end, true; }
 void rpc_tls_end(rpc_link *link) { (void)link; }
 bool rpc_tls_has_bytes(const rpc_link *link) { return (void)link, false; }
 

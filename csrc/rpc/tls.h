@@ -10,6 +10,11 @@
 bool rpc_tls_is_built(void);
 /* Loads a certificate and its private key, for all connections. False: `why` says why not. */
 bool rpc_tls_prepare(const char *certificate, const char *key, char *why, size_t room);
+/* The same for a client, which trusts the certificates of a file. */
+bool rpc_tls_prepare_client(const char *trusted, char *why, size_t room);
+/* The client's side of the handshake with `host`, whose certificate must name it, until `end`. Nothing happens without
+ * certificates to trust. */
+bool rpc_tls_connect(rpc_link *link, const char *host, int64_t end);
 /* The server's side of the handshake, until `end`; nothing happens without a certificate. */
 bool rpc_tls_accept(rpc_link *link, int64_t end);
 void rpc_tls_end(rpc_link *link);

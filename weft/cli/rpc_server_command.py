@@ -81,6 +81,9 @@ def _serve_encrypted(cc: str, cert: str | None, key: str | None, listen: str, op
     host, port = split_address(listen if not listen.endswith(":0") else f"{listen[:-1]}1")
     context = server_context(cert, key)
     address = host, 0 if listen.endswith(":0") else port
+    if any(o == "--tracker" or o.startswith("--tracker=") for o in options):  # others reach the front
+        options = [*options, "--public-tls"]
+        options += [] if "--public-port" in options or not address[1] else ["--public-port", str(port)]
     process = subprocess.Popen(
         [str(local_server(cc)), *options, "--port", "0"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.command("rpc-status")
 @click.argument("tracker", metavar="HOST:PORT")
 @click.option("--key-file", metavar="FILE", help="The key that all sides share. [default: WEFT_RPC_KEY]")
+@click.option("--tls-ca", metavar="FILE", help="Encrypt, and trust these certificates (PEM).")
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option(
     "--interval", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True, help="Seconds of --watch."
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
 @click.option("--html", metavar="FILE", help="Write a page for browsers to FILE.")
 @click.option("--json", "json_file", metavar="FILE", help="Write it for programs to FILE.")
 def command(
-    tracker: str, key_file: str | None, watch: bool, interval: float, html: str | None, json_file: str | None
+    tracker: str,
+    key_file: str | None,
+    tls_ca: str | None,
+    watch: bool,
+    interval: float,
+    html: str | None,
+    json_file: str | None,
 ) -> None:
     """Show the boards of a tracker, who has them, and who waits for what.
 
@@ -38,18 +45,19 @@ def command(
     gone.
     """
     from weft.rpc.auth import find_key
+    from weft.rpc.tls import client_context
     from weft.rpc.tracker_link import tracker_address
     from weft.rpc.tracker_status import read_status
 
     for file in filter(None, (html, json_file)):
         check_writable(file)
-    address, secret = tracker_address(tracker), find_key(key_file)
-    status = read_status(address, secret)
+    address, secret, tls = tracker_address(tracker), find_key(key_file), client_context(tls_ca)
+    status = read_status(address, secret, tls)
     _write(status, html, json_file)
     if not watch:
         _print(status)
         return
-    _watch(lambda: read_status(address, secret), status, interval, lambda s: _write(s, html, json_file))
+    _watch(lambda: read_status(address, secret, tls), status, interval, lambda s: _write(s, html, json_file))
 
 
 def _watch(read: Any, status: TrackerStatus, interval: float, also: Any) -> None:

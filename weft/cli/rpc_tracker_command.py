@@ -38,6 +38,8 @@ def _limits(f: Any) -> Any:
 @click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="0: any free one.")
 @click.option("--key-file", metavar="FILE", help="The key that all sides share. [default: WEFT_RPC_KEY]")
+@click.option("--tls-cert", metavar="FILE", help="Encrypt: the certificate (PEM) that the others are given to trust.")
+@click.option("--tls-key", metavar="FILE", help="The private key of the certificate (PEM).")
 @click.option("--insecure-network", is_flag=True, help="Allow addresses that other machines reach, without encryption.")
 @click.option("--page-listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where the page is.")
 @click.option(
@@ -53,6 +55,8 @@ def command(
     listen: str,
     port: int,
     key_file: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
     insecure_network: bool,
     page_listen: str,
     page_port: int,
@@ -69,11 +73,20 @@ def command(
 
     Programs ask with weft.rpc.request("HOST:9180", key="pi4"). The tracker keeps nothing on disk: boards and clients
     come back to one that was restarted, and sessions go on. It listens on this machine only, where SSH tunnels lead to
-    it; --insecure-network allows other addresses. docs/tracker.md explains shares, priorities and what happens when
-    something dies.
+    it. --tls-cert and --tls-key encrypt, so that it may be on the network:
+
+    \b
+    weft rpc-tracker --listen 0.0.0.0 --tls-cert tracker.pem --tls-key tracker.key --key-file weft.key
+    weft rpc-status tracker.example:9180 --tls-ca ca.pem
+
+    --insecure-network allows other addresses without that. docs/tracker.md explains shares, priorities and what
+    happens when something dies.
     """
     from weft.rpc.auth import find_key
+    from weft.rpc.tls import server_context
 
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("TLS needs a certificate and its key: --tls-cert FILE --tls-key FILE")
     options = TrackerOptions(
         key=find_key(key_file),
         host=listen,
@@ -81,6 +94,7 @@ def command(
         page_host=page_listen,
         page_port=None if no_page else page_port,
         may_use_network=insecure_network,
+        tls=server_context(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
         limits=dataclasses.replace(_DEFAULTS, **limits),
     )
     run_tracker(options, click.echo)

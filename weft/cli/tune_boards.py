@@ -22,6 +22,7 @@ def board_options(f: F) -> F:
         click.option("--key", metavar="NAME", help="What the tracker is asked for, such as pi4."),
         click.option("--boards", type=click.IntRange(1, 64), default=1, show_default=True, help="Boards at once."),
         click.option("--key-file", metavar="FILE", help="The key that all sides share. [default: WEFT_RPC_KEY]"),
+        click.option("--tls-ca", metavar="FILE", help="Encrypt the links to tracker and boards; whom to trust (PEM)."),
         click.option(
             "--flush-caches",
             is_flag=True,
@@ -44,7 +45,7 @@ def measuring_where_asked(given: dict[str, Any], search: dict[str, Any]) -> Iter
     if given["ray"] is not None and (given["board"] is not None or given["tracker"] is not None):
         raise click.UsageError("--ray is one place to measure, --board and --tracker are others")
     if given["board"] is None and given["tracker"] is None:
-        for name in ("key", "key_file"):
+        for name in ("key", "key_file", "tls_ca"):
             if given[name] is not None:
                 raise click.UsageError(f"--{name.replace('_', '-')} is for --board and --tracker")
         if given["boards"] != 1:
@@ -72,6 +73,7 @@ def measuring_where_asked(given: dict[str, Any], search: dict[str, Any]) -> Iter
         boards=given["boards"],
         secret=given["key_file"],
         limits=LIMITS,
+        tls=given["tls_ca"],
     ) as runner:
         machine = runner.machine(_tell_why)
         if given["flush_caches"]:

@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import os
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from typing import Final
@@ -17,6 +18,7 @@ from weft.rpc.frames import MessageType
 from weft.rpc.lease import Lease
 from weft.rpc.lease_keeper import BoardWish, GrantedBoard
 from weft.rpc.payload import text
+from weft.rpc.tls import client_context
 from weft.rpc.tracker_link import ANSWER_SECONDS, LeaseIsOver, TrackerLink, may_pass, tracker_address
 from weft.support.arguments import FUNCTION, NUMBER, TEXT, WHOLE, checked, optional
 from weft.support.errors import UserError
@@ -47,6 +49,7 @@ def request(
     name: str | None = None,
     secret: bytes | str | os.PathLike[str] | None = None,
     on_wait: Callable[[str], object] | None = None,
+    tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
 ) -> Lease:
     """Ask a tracker (``host:port``) for a board with this ``key``, such as ``"pi4"``, or for the one of this name, and
     wait for it.
@@ -54,15 +57,16 @@ def request(
     Higher priorities (from -100 to 100) come first. ``timeout`` is how many seconds to wait; None: for ever. ``name``
     says who asks; those of one name share fairly with others. ``secret`` is the key that all sides share: a file, its
     bytes, or None for the environment variable ``WEFT_RPC_KEY``. ``on_wait`` is called with the reason, in words,
-    whenever it changes.
+    whenever it changes. ``tls`` encrypts the connections to the tracker, and to boards that speak TLS: a context, or
+    the file of the certificates to trust.
 
     Raises UserError: N032 if no board is free in time (it says why), N003 for the secret, N031 for the address, N034
-    if the tracker refuses the request, N037 for wrong arguments, N004 and N005 if it cannot be reached.
+    if the tracker refuses the request, N037 for wrong arguments, N004, N005 and N020 if it cannot be reached.
     """
     if not -MAX_PRIORITY <= priority <= MAX_PRIORITY:
         raise UserError(f"the priority {priority} is not from {-MAX_PRIORITY} to {MAX_PRIORITY}", code="N037")
     wanted, who = _name("key", key), _name("name", _default_name() if name is None else name)
-    wish = BoardWish(tracker_address(tracker), find_key(secret), wanted, who, int(priority))
+    wish = BoardWish(tracker_address(tracker), find_key(secret), wanted, who, int(priority), client_context(tls))
     return _Asker(wish, timeout, on_wait or (lambda reason: None)).lease()
 
 
@@ -101,7 +105,7 @@ class _Asker:
 
     def _ask(self, backoff: Backoff) -> Lease:
         wish = self._wish
-        link = TrackerLink(wish.tracker, wish.secret, Role.CLIENT, min(max(self._left, 1.0), ANSWER_SECONDS))
+        link = TrackerLink(wish.tracker, wish.secret, Role.CLIENT, min(max(self._left, 1.0), ANSWER_SECONDS), wish.tls)
         try:
             waited = time.monotonic() - self._since
             lines = {"key": wish.key, "name": wish.name, "priority": wish.priority, "waited": f"{waited:.1f}"}

@@ -82,7 +82,8 @@ class Lease:
         self, timeout: float = 30.0, tls: ssl.SSLContext | None = None, code_seconds: float | None = None
     ) -> Session:
         """A session with the board, which the end of the lease closes. Machines that check tickets allow one.
-        ``timeout`` and ``code_seconds`` are as for :func:`weft.rpc.connect`.
+        ``timeout`` and ``code_seconds`` are as for :func:`weft.rpc.connect`. With a board that speaks TLS, the ``tls``
+        of :func:`weft.rpc.request` counts, unless another context is given.
 
         Raises LinkError as :func:`weft.rpc.connect` does, LeaseIsOver (N033) if the lease is over.
         """
@@ -114,6 +115,12 @@ class Lease:
     def _reach(self, timeout: float, tls: ssl.SSLContext | None) -> Link:
         """Connect to the board. The session of the one who had it before may be about to end there."""
         where = self._board.address, self._board.port
+        if self._board.tls and (tls := tls or self._wish.tls) is None:
+            raise LinkError(
+                f"{self.machine} at {self.address} speaks TLS, and nobody says whom to trust",
+                code="N020",
+                hint="request(…, tls=FILE), or --tls-ca FILE, with the certificate of its authority",
+            )
         until = time.monotonic() + min(timeout, _BUSY_SECONDS)
         backoff = Backoff()
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -26,7 +27,8 @@ _MAX_REASON_BYTES: Final = 600
 @dataclass(frozen=True, slots=True)
 class GrantedBoard:
     """What a tracker granted: the lease (16 hexadecimal digits), the machine and where it is, the ticket (empty: the
-    machine checks none), the seconds that the lease lasts without a renewal, and what the machine is."""
+    machine checks none), the seconds that the lease lasts without a renewal, what the machine is, and whether it speaks
+    TLS."""
 
     lease: str
     machine: str
@@ -35,6 +37,7 @@ class GrantedBoard:
     ticket: bytes = field(repr=False)
     seconds: float
     info: dict[str, str] = field(repr=False)
+    tls: bool = False
 
     @classmethod
     def of(cls, lines: dict[str, str]) -> GrantedBoard:
@@ -46,7 +49,8 @@ class GrantedBoard:
                 raise ValueError("a number is out of range")
             int(lines["lease"], 16)
             ticket = bytes.fromhex(lines["ticket"])
-            return cls(lines["lease"], lines["machine"], lines["address"], port, ticket, seconds, info)
+            tls = lines.get("tls") == "1"
+            return cls(lines["lease"], lines["machine"], lines["address"], port, ticket, seconds, info, tls)
         except (KeyError, ValueError) as error:
             raise RemoteError(f"the tracker grants a board, but does not say which: {error}", code="N035") from None
 
@@ -60,6 +64,8 @@ class BoardWish:
     key: str
     name: str
     priority: int
+    tls: ssl.SSLContext | None = None
+    """Whom to trust: the tracker, and boards that speak TLS. None: nothing is encrypted."""
 
 
 class LeaseKeeper:
@@ -142,7 +148,7 @@ class LeaseKeeper:
 
     def _resume(self) -> None:
         wish, board = self._wish, self._board
-        self._link = TrackerLink(wish.tracker, wish.secret, Role.CLIENT, _CONNECT_SECONDS)
+        self._link = TrackerLink(wish.tracker, wish.secret, Role.CLIENT, _CONNECT_SECONDS, wish.tls)
         lines = {
             **{"lease": board.lease, "address": board.address, "port": board.port},
             **{"key": wish.key, "name": wish.name, "priority": wish.priority},

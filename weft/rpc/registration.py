@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from weft.rpc.errors import LinkError, RemoteError
 from weft.rpc.frames import MessageType
 from weft.rpc.payload import PayloadReader, text
 from weft.rpc.tickets import TicketBook
+from weft.rpc.tls import client_context
 from weft.rpc.tracker_link import TrackerLink, may_pass, tracker_address
 
 _CONNECT_SECONDS: Final = 10.0
@@ -26,7 +28,7 @@ _MAX_SHOWN_CHARACTERS: Final = 200
 class MachineEntry:
     """How a machine registers. ``port`` is where it listens; ``address``, where clients reach it (empty: where this
     process connects from); ``name`` and ``key`` are empty for its own name; ``sessions``: how many clients at once,
-    None for as many as it takes."""
+    None for as many as it takes; ``tls``: whether it speaks TLS."""
 
     port: int
     address: str = ""
@@ -34,12 +36,14 @@ class MachineEntry:
     key: str = ""
     description: str = ""
     sessions: int | None = None
+    tls: bool = False
 
     def lines(self, info: Mapping[str, str]) -> dict[str, object]:
         """The lines of REGISTER; ``info`` has those of INFO."""
         lines: dict[str, object] = dict(info)
         lines |= {"name": self.name or info.get("name", "") or socket.gethostname(), "key": self.key}
         lines |= {"address": self.address, "port": self.port, "description": self.description}
+        lines |= {"tls": int(self.tls)}
         return lines if self.sessions is None else lines | {"sessions": self.sessions}
 
 
@@ -67,15 +71,16 @@ class Registration:
         tickets: TicketBook | None = None,
         on_change: Callable[[RegistrationState], object] | None = None,
         backoff: Backoff | None = None,
+        tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
     ) -> None:
         """``info`` gives the lines of INFO, and may raise LinkError: it is asked again then. ``tickets`` is for
-        machines that check them. ``on_change`` is called by the thread. Raises UserError N031 for the address, N003
-        for the secret."""
+        machines that check them. ``on_change`` is called by the thread. ``tls`` encrypts the connection: a context, or
+        the file of the certificates to trust. Raises UserError N031 for the address, N003 for the secret."""
         self.state = RegistrationState()
         self._address, self._secret = tracker_address(tracker), find_key(secret)
         self._entry, self._info, self._tickets = entry, info, tickets
         self._on_change = on_change or (lambda state: None)
-        self._backoff = backoff or Backoff()
+        self._backoff, self._tls = backoff or Backoff(), client_context(tls)
         self._stopped = threading.Event()
         self._link: TrackerLink | None = None
         self._known_info: Mapping[str, str] = {}
@@ -148,7 +153,7 @@ class Registration:
 
     def _keep_registered(self) -> None:
         info = self._current_info()
-        self._link = link = TrackerLink(self._address, self._secret, Role.MACHINE, _CONNECT_SECONDS)
+        self._link = link = TrackerLink(self._address, self._secret, Role.MACHINE, _CONNECT_SECONDS, self._tls)
         lines = self._entry.lines(info)
         if self._tickets is not None:
             lines |= {"tickets": "1", "held": self._held()}

@@ -19,6 +19,7 @@ from weft.rpc.kernel import RemoteKernel, checked_remote_threads
 from weft.rpc.link import Link
 from weft.rpc.machine import RemoteMachine
 from weft.rpc.memory import RemoteBlock, RemoteDevice, register
+from weft.rpc.tls import client_context
 from weft.support.arguments import NUMBER, TEXT, checked, optional, shown
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ def connect(
         raise RemoteError(f"a timeout of {shown(timeout)} seconds is not possible", code="N018")
     if code_seconds is not None and not 0 < code_seconds < 1e9:
         raise RemoteError(f"a limit of {shown(code_seconds)} seconds is not possible", code="N018")
-    link = Link.connect(split_address(address), secret, Service.MACHINE, Role.CLIENT, float(timeout), _context(tls))
+    where, context = split_address(address), client_context(tls)
+    link = Link.connect(where, secret, Service.MACHINE, Role.CLIENT, float(timeout), context)
     return Session(link, float(timeout), code_seconds)
 
 
@@ -145,14 +147,3 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) < 65536:
         raise RemoteError(f"'{address}' is no address", code="N018", hint="HOST:PORT, for example 127.0.0.1:9190")
     return host, int(port)
-
-
-def _context(tls: ssl.SSLContext | str | os.PathLike[str] | None) -> ssl.SSLContext | None:
-    if tls is None or isinstance(tls, ssl.SSLContext):
-        return tls
-    try:
-        return ssl.create_default_context(cafile=os.fspath(tls))
-    except OSError as error:  # ssl.SSLError is one
-        raise RemoteError(
-            f"the certificate cannot be read from '{os.fspath(tls)}': {error.strerror or error}", code="N020"
-        ) from None

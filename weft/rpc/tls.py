@@ -40,6 +40,27 @@ def server_context(certificate: str | os.PathLike[str], key: str | os.PathLike[s
     return context
 
 
+def client_context(tls: ssl.SSLContext | str | os.PathLike[str] | None) -> ssl.SSLContext | None:
+    """What a TLS client needs: a context as it is, or one that trusts the certificates of a file (PEM). None: no TLS.
+    Raises RemoteError N020."""
+    if tls is None or isinstance(tls, ssl.SSLContext):
+        return tls
+    try:
+        return ssl.create_default_context(cafile=os.fspath(tls))
+    except OSError as error:  # ssl.SSLError is one
+        raise RemoteError(
+            f"the certificate cannot be read from '{os.fspath(tls)}': {error.strerror or error}", code="N020"
+        ) from None
+
+
+def unverified_context() -> ssl.SSLContext:
+    """For a client that sends nothing secret, and knows the other side by the shared key alone."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 class TlsFront:
     """Listens on ``address`` (host and port; 0: a free one) and passes connections on to ``behind``. ``address`` is
     where it listens. ``log`` gets lines about connections that fail. Raises RemoteError N005 if it cannot listen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Final
 
 from weft.rpc.auth import Role, Service
@@ -44,9 +45,16 @@ def may_pass(error: RemoteError) -> bool:
 class TrackerLink:
     """An authenticated connection to a tracker, for one thread."""
 
-    def __init__(self, address: tuple[str, int], key: bytes, role: Role, timeout: float = ANSWER_SECONDS) -> None:
-        """Raises LinkError as :meth:`Link.connect` does."""
-        self.link = Link.connect(address, key, Service.TRACKER, role, timeout)
+    def __init__(
+        self,
+        address: tuple[str, int],
+        key: bytes,
+        role: Role,
+        timeout: float = ANSWER_SECONDS,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """``tls`` encrypts it. Raises LinkError as :meth:`Link.connect` does."""
+        self.link = Link.connect(address, key, Service.TRACKER, role, timeout, tls)
         self._last = 0
 
     def ask(self, type: MessageType, payload: bytes = b"", wait: float = 0.0) -> PayloadReader:

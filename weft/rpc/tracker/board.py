@@ -85,6 +85,7 @@ class BoardEntry:
     description: str = ""
     capacity: int = 1
     checks_tickets: bool = False
+    tls: bool = False
     info: Mapping[str, str] = field(default_factory=dict)
 
     @property

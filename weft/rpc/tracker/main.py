@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import signal
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,18 +31,23 @@ class TrackerOptions:
     page_host: str = "127.0.0.1"
     page_port: int | None = DEFAULT_PAGE_PORT
     may_use_network: bool = False
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
     limits: TrackerLimits = field(default_factory=TrackerLimits)
 
     def check(self) -> None:
         """Raise UserError N030 where others could reach what nobody said they may."""
-        hosts = {"--listen": self.host, "--page-listen": self.page_host if self.page_port is not None else "localhost"}
+        hosts = {
+            "--listen": self.host if self.tls is None else "localhost",
+            "--page-listen": self.page_host if self.page_port is not None else "localhost",
+        }
         for option, host in hosts.items():
             if not self.may_use_network and not is_loopback(host):
                 raise UserError(
                     f"{option} {host} is reached by other machines: what is sent there is authenticated, not "
                     "encrypted, and everybody can see the page",
                     code="N030",
-                    hint="leave it out and use an SSH tunnel, or say --insecure-network if the network is trusted",
+                    hint="leave it out and use an SSH tunnel; encrypt with --tls-cert and --tls-key; or say "
+                    "--insecure-network if the network is trusted",
                 )
 
 
@@ -65,13 +71,14 @@ async def _run(options: TrackerOptions, say: Callable[[str], object], log: Event
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # of Windows' event loop: Ctrl-C raises KeyboardInterrupt there
             loop.add_signal_handler(number, ended.set)
-    server = TrackerServer(options.key, options.limits, log)
+    server = TrackerServer(options.key, options.limits, log, tls=options.tls)
     page: PageServer | None = None
     try:
         host, port = await server.start(options.host, options.port)
         if options.page_port is not None:
             page = PageServer(options.page_host, options.page_port, lambda: server.published)
-        say(f"listening on {f'[{host}]' if ':' in host else host}:{port}")
+        how = "" if options.tls is None else " with TLS"
+        say(f"listening on {f'[{host}]' if ':' in host else host}:{port}{how}")
         if page is not None:
             say(f"status page at {page.url}")
         await ended.wait()

@@ -21,7 +21,7 @@ MAX_INFO_CHARACTERS: Final = 8192
 MAX_WAITED_SECONDS: Final = 86400.0
 _LEASE: Final = re.compile(r"[0-9a-f]{16}")
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-_OF_REGISTRATION: Final = ("key", "address", "port", "description", "tickets", "held")
+_OF_REGISTRATION: Final = ("key", "address", "port", "description", "tickets", "tls", "held")
 """Lines of REGISTER that are not lines of INFO."""
 
 
@@ -42,6 +42,7 @@ def board_entry(lines: Mapping[str, str], peer: str) -> BoardEntry:
         name_in(lines, "description", MAX_DESCRIPTION_CHARACTERS) if lines.get("description") else "",
         _whole(lines, "sessions", 1, MAX_CAPACITY, 1),
         lines.get("tickets") == "1",
+        lines.get("tls") == "1",
         info,
     )
 
@@ -110,6 +111,7 @@ def granted(grant: Grant, version: int, seconds: float) -> bytes:
         "address": entry.address,
         "port": entry.port,
         "ticket": grant.ticket,
+        "tls": int(grant.board.entry.tls),
         "seconds": f"{seconds:.3f}",
     }
     return text(lines | {f"info.{name}": value for name, value in entry.info.items()})

@@ -8,17 +8,21 @@ from weft.rpc.auth import ConnectorHandshake, Role, Service
 from weft.rpc.errors import FrameError, RemoteError
 from weft.rpc.frames import DEFAULT_LIMIT, FrameReader, FrameWriter, Message, MessageType
 from weft.rpc.payload import PayloadReader
+from weft.rpc.tls import unverified_context
 from weft.rpc.tracker.connection import STREAM_BYTES, closed
 
 _ALL_IN_USE = 101
 
 
-async def probe(address: str, port: int, key: bytes, timeout: float) -> str:
+async def probe(address: str, port: int, key: bytes, timeout: float, tls: bool = False) -> str:
     """Ask a machine for a PING as a client would. Returns why that fails, or nothing if it works; a machine whose
-    sessions are all in use answers, too."""
+    sessions are all in use answers, too. ``tls``: it speaks TLS; as a probe sends nothing secret, its certificate is
+    not looked at."""
     try:
         async with asyncio.timeout(timeout):
-            stream, writer = await asyncio.open_connection(address, port, limit=STREAM_BYTES)
+            stream, writer = await asyncio.open_connection(
+                address, port, limit=STREAM_BYTES, ssl=unverified_context() if tls else None
+            )
             try:
                 return await _ask(stream, writer, key)
             finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,14 +40,19 @@ class RunningTracker:
 
 @contextlib.contextmanager
 def running_tracker(
-    key: bytes, host: str = "127.0.0.1", port: int = 0, limits: TrackerLimits | None = None, log: EventLog | None = None
+    key: bytes,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    limits: TrackerLimits | None = None,
+    log: EventLog | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[RunningTracker]:
     """A tracker for as long as the context is open. ``port`` 0 takes any that is free. Raises UserError N036 if it
     cannot listen there."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="weft tracker", daemon=True)
     thread.start()
-    server = TrackerServer(key, limits, log)
+    server = TrackerServer(key, limits, log, tls=tls)
     try:
         found = asyncio.run_coroutine_threadsafe(server.start(host, port), loop).result()
         yield RunningTracker(*found, server, loop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 import traceback
 from collections.abc import Callable, Coroutine
@@ -27,6 +28,8 @@ _TICKS_PER_HEARTBEAT: Final = 8.0
 _LONGEST_TICK: Final = 0.25
 _PUBLISH_SECONDS: Final = 0.5
 _BACKLOG: Final = 256
+_TLS_SECONDS: Final = 10.0
+"""For the handshake of TLS."""
 _STOP_SECONDS: Final = 2.0
 _ALL_IN_USE: Final = 101
 _MAX_STRANGERS: Final = 128
@@ -42,12 +45,14 @@ class TrackerServer:
         limits: TrackerLimits | None = None,
         log: EventLog | None = None,
         clock: Callable[[], float] = time.monotonic,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """``tls`` encrypts all connections: a context with the certificate and its key."""
         self.limits = limits or TrackerLimits()
         self.scheduler = Scheduler(self.limits, clock)
         self.published: TrackerStatus = status_of(self.scheduler)
         """The status of half a second ago, at most."""
-        self._key = key
+        self._key, self._tls = key, tls
         self._log = log or EventLog()
         self._server: asyncio.Server | None = None
         self._sides: set[Side] = set()
@@ -61,7 +66,10 @@ class TrackerServer:
         """Listen at ``host`` (an address or a name), ``port`` (0: any that is free), and return both. Raises UserError
         N036."""
         try:
-            self._server = await asyncio.start_server(self._connected, host, port, limit=STREAM_BYTES, backlog=_BACKLOG)
+            self._server = await asyncio.start_server(
+                self._connected, host, port, limit=STREAM_BYTES, backlog=_BACKLOG, ssl=self._tls,
+                ssl_handshake_timeout=_TLS_SECONDS if self._tls is not None else None,
+            )  # fmt: skip
         except (OSError, OverflowError) as error:
             raise UserError(
                 f"the tracker cannot listen at {host}:{port}: {getattr(error, 'strerror', None) or error}",
@@ -192,7 +200,9 @@ class TrackerServer:
         try:
             async with self._probes:
                 entry = board.entry
-                failure = await probe(entry.address, entry.port, self._key, self.limits.probe_timeout_seconds)
+                failure = await probe(
+                    entry.address, entry.port, self._key, self.limits.probe_timeout_seconds, entry.tls
+                )
         except RemoteError as error:
             failure = error.message
         finally:

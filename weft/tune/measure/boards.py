@@ -12,6 +12,7 @@ from weft.rpc.board_request import request
 from weft.rpc.errors import LinkError, RemoteError
 from weft.rpc.lease import Lease
 from weft.rpc.session import Session, connect, split_address
+from weft.rpc.tls import client_context
 from weft.rpc.tracker_link import LeaseIsOver, tracker_address
 from weft.support.errors import UserError
 
@@ -103,10 +104,11 @@ class LentBoards:
         *,
         priority: int = 0,
         name: str | None = None,
+        tls: ssl.SSLContext | str | os.PathLike[str] | None = None,
     ) -> None:
         tracker_address(tracker)
         self._tracker, self._key, self._secret = tracker, key, find_key(secret)
-        self._options: dict[str, Any] = {"priority": priority, "name": name}
+        self._options: dict[str, Any] = {"priority": priority, "name": name, "tls": client_context(tls)}
 
     def take(self, seconds: float) -> HeldBoard:
         """A board of the tracker, which may be another one each time."""

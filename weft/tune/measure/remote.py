@@ -258,7 +258,7 @@ def runner_for(
     lends under a ``key``.
 
     ``secret`` is the key that all sides share: a file, its bytes, or None for ``WEFT_RPC_KEY``. ``priority`` and
-    ``name`` are as for :func:`weft.rpc.request`; ``tls`` as for :func:`weft.rpc.connect`, for one board. Raises
+    ``name`` are as for :func:`weft.rpc.request`; ``tls`` as there, and as for :func:`weft.rpc.connect`. Raises
     UserError U042 for arguments that do not go together, N003, N018 and N031 for the secret and the addresses.
     """
     chosen = limits or LIMITS
@@ -274,7 +274,5 @@ def runner_for(
         return RemoteRunner(AddressedBoards(board, secret, tls), 1, chosen, patience=patience)
     if key is None or tracker is None:
         raise UserError("a tracker is asked for boards with a key", code="U042", hint="--key NAME, such as pi4")
-    if tls is not None:
-        raise UserError("a certificate is for one board", code="U042", hint="--board HOST:PORT")
-    lent = LentBoards(tracker, key, secret, priority=priority, name=name)
+    lent = LentBoards(tracker, key, secret, priority=priority, name=name, tls=tls)
     return RemoteRunner(lent, boards, chosen, patience=patience)
