@@ -31,6 +31,10 @@ from weft.schedule.rules.common.work import (
 )
 from weft.schedule.rules.cpu.columns import MAX_STEP_OPERATIONS, PIECES_PER_CORE, finishes_columns, schedule_columns
 
+ROWS_OF_A_TILE = 8
+"""Rows that each block of a chain computes before the next block does."""
+MAX_TILED_ROW = 256
+"""Elements of a row beyond which its blocks have enough to do for a core to be busy."""
 VECTORS_OF_A_LINE = 4
 """Vectors of a line whose sums are computed at a time."""
 PARTIAL_VECTORS = 4
@@ -94,6 +98,10 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
         context.parallelize(context.fuse(others), work)
     elif row_loops:
         at = context.fuse(row_loops)
+        tile = _rows_in_tile(context, chain, at, lanes) if lane_loop is None else 1
+        if tile > 1:
+            at, _ = s.split(at, factors=(None, tile))
+            row_loops = [at]
         context.parallelize(at, work)
     if at is not None:
         for block in reversed(chain[:-1]):
@@ -108,6 +116,27 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     if at is not None and together and context.loop(at).kind == "parallel":
         s.annotate(at, ROWS_TOGETHER, context.choose(near(TOGETHER, 2 * TOGETHER), TOGETHER))
     return True
+
+
+def _rows_in_tile(context: Context, chain: Sequence[BlockRef], at: LoopRef, lanes: int) -> int:
+    """How many rows each block of the chain computes before the next block does; 1: row by row.
+
+    The blocks of a short row wait for one another: for the last additions of a sum, for a root, for a quotient. In a
+    tile the rows of one block are independent, and a core overlaps them. The tile stays in the first cache.
+    """
+    rows, view = context.extent(at), context.view(chain[-1])
+    lengths = {static_extent(a) for b in chain for a in context.view(b).reduce}
+    length = max((n for n in lengths if n is not None), default=0)
+    if len(chain) < 2 or view.reduce or None in lengths or not lanes <= length <= MAX_TILED_ROW or rows is None:
+        return 1
+    if math.prod(static_extent(a) or 0 for a in view.spatial) <= rows:  # one result for each row
+        return 1
+    most = min(rows, ROWS_OF_A_TILE)
+    whole = max(n for n in range(1, most + 1) if rows % n == 0)
+    tile = whole if 2 * whole >= most else most if length <= MAX_TILED_ROW // 2 else 1
+    if tile == 1 or not context.decide(f"rows of {chain[-1].name} in tiles", True):
+        return 1
+    return context.choose(near(tile, rows), tile)
 
 
 def _in_lines(context: Context, chain: Sequence[BlockRef], row_loops: Sequence[LoopRef], lanes: int) -> bool:
