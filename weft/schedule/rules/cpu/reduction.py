@@ -125,11 +125,11 @@ def _rows_in_tile(context: Context, chain: Sequence[BlockRef], at: LoopRef, lane
     tile the rows of one block are independent, and a core overlaps them. The tile stays in the first cache.
     """
     rows, view = context.extent(at), context.view(chain[-1])
-    lengths = {static_extent(a) for b in chain for a in context.view(b).reduce}
-    length = max((n for n in lengths if n is not None), default=0)
-    if len(chain) < 2 or view.reduce or None in lengths or not lanes <= length <= MAX_TILED_ROW or rows is None:
+    reduced = [static_extent(a) for b in chain for a in context.view(b).reduce]
+    if len(chain) < 2 or view.reduce or None in reduced or rows is None:
         return 1
-    if math.prod(static_extent(a) or 0 for a in view.spatial) <= rows:  # one result for each row
+    length = math.prod(static_extent(a) or 0 for a in view.spatial) // max(1, rows)
+    if not lanes <= length <= MAX_TILED_ROW or length < max(n for n in reduced if n is not None):
         return 1
     most = min(rows, ROWS_OF_A_TILE)
     whole = max(n for n in range(1, most + 1) if rows % n == 0)
