@@ -341,12 +341,26 @@ def finish_row(
             _across(context, block, reduce, lanes, partial)
     else:
         axis, loop = list(own.items())[-1]
+        joined = _lines_joined(view, list(own), lanes)
+        if joined > 1:
+            loop = context.fuse(list(own.values())[-joined:])
         extent = context.extent(loop)
         long = extent is None or extent >= MIN_REPEATED_VECTORS * lanes
-        repeats = repeats_of(view, lanes) if long and axis is view.spatial[-1] else 1
+        repeats = repeats_of(view, lanes) if long and joined == 1 and axis is view.spatial[-1] else 1
         if repeats > 1 and view.facts.equal(context.loop(loop).extent, axis.extent):
             _, loop = s.split(loop, factors=(repeats, None))
         context.vectorize(loop, lanes, 2)
+
+
+def _lines_joined(view: View, axes: Sequence[IterVar], lanes: int) -> int:
+    """How many of the innermost axes of a row are one axis to all accesses, where their lines are no whole vectors: one
+    loop over all of them has one rest, and not one a line."""
+    count = 1
+    if (static_extent(axes[-1]) or 0) % lanes == 0:
+        return 1
+    while count < len(axes) and static_extent(axes[-count - 1]) and continues(view, axes[-count - 1], axes[-count]):
+        count += 1
+    return count
 
 
 def _is_short(view: View) -> bool:
