@@ -20,10 +20,9 @@ from weft.target import Target
 from weft.tir.nodes import Block, Buffer, For
 from weft.tir.visit import blocks as blocks_below
 
-
 FEW_STEPS = 3
-"""A loop of fewer iterations of several vectors has one vector in each, unless vectors cover it exactly: the rest that is
-no whole iteration would take as long as all others."""
+"""A loop of fewer iterations of several vectors has one vector in each, unless vectors cover it exactly: the rest that
+is no whole iteration would take as long as all others."""
 
 
 @dataclass
