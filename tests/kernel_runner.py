@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pytest
 
 from weft.backends.catalogue import backend_of
 from weft.expr.nodes import Const
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.runtime._native import scratch_bytes
 from weft.runtime.direct_call import call_kernel
-from weft.target import Target
+from weft.runtime.threads import SYSTEM_FEATURES, cpu_features
+from weft.target import Target, host
 from weft.tir.nodes import Program
 from weft.tir.visit import substitution
 
 THREADS = 3
 """Several, so that parallel loops run in several chunks: their captures and offsets are tested."""
+
+
+def skip_unless_runnable(target: Target) -> None:
+    """Skip a test that runs code for ``target`` where this CPU lacks instructions for it: it would end the process."""
+    lacking = sorted(target.cpu.features - cpu_features() - SYSTEM_FEATURES)
+    if lacking and target.cpu.triple.split("-")[0] == host().cpu.triple.split("-")[0]:
+        pytest.skip(f"this CPU lacks {lacking[0]}")
 
 
 def compiled(
@@ -25,6 +34,7 @@ def compiled(
     """A program in kernel form as a function of its parameters, which it writes in place, and of its sizes. ``changed``
     may change its code."""
     target = target or Target("cpu")
+    skip_unless_runnable(target)
     code = backend_of(target).emit(kernel, target)
     data, needed = changed(code.data), kernel.attrs.get("workspace")
 

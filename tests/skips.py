@@ -27,6 +27,8 @@ LACKING: tuple[str, ...] = (
     r"the machine has no AVX2",
     r"the machine is 32-bit Arm",
     r"this CPU has no products of \w+",
+    r"this CPU lacks [\w.-]+",
+    r"processes cannot be pinned on this system",
     r"the C library does not tell how much memory is in use",
     r"the long double of this machine is no longer than a double",
     r"needs /proc",
