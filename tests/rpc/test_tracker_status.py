@@ -7,6 +7,7 @@ import html.parser
 import json
 import re
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -263,13 +264,13 @@ def test_watching_goes_on_when_the_tracker_is_lost(
 
     read, turns = tracker_status.read_status, []
 
-    def read_or_fail(address: tuple[str, int], key: bytes) -> TrackerStatus:
+    def read_or_fail(address: tuple[str, int], key: bytes, tls: ssl.SSLContext | None) -> TrackerStatus:
         turns.append(1)
         if len(turns) == 2:
             raise LinkError("nobody is there", code="N005")
         if len(turns) == 4:
             raise KeyboardInterrupt
-        return read(address, key)
+        return read(address, key, tls)
 
     monkeypatch.setattr(tracker_status, "read_status", read_or_fail)
     assert run("rpc-status", tracker.address, "--watch", "--interval", 0.1) == 130

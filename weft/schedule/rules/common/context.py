@@ -20,6 +20,8 @@ from weft.target import Target
 from weft.tir.nodes import Block, Buffer, For
 from weft.tir.visit import blocks as blocks_below
 
+MASKED_BITS = 512
+"""Vectors so wide have masks for elements of all types: a rest takes as long as one vector."""
 FEW_STEPS = 3
 """A loop of fewer iterations of several vectors has one vector in each, unless vectors cover it exactly: the rest that
 is no whole iteration would take as long as all others."""
@@ -242,7 +244,8 @@ class Context:
                 s.vectorize(loop)
             return
         if unroll > 1 and extent is not None and extent >= lanes * unroll:
-            is_whole = extent % lanes == 0 or extent >= FEW_STEPS * lanes * unroll
+            masks = self.target.cpu.vector_bits >= MASKED_BITS
+            is_whole = masks or extent % lanes == 0 or extent >= FEW_STEPS * lanes * unroll
             vectors = self.choose(VECTORS_AT_A_TIME, unroll if is_whole else 1)
             _, middle, inner = s.split(loop, factors=(None, vectors, self.choose(near(lanes, 2 * lanes, 2), lanes)))
             s.unroll(middle)
