@@ -68,7 +68,7 @@ def functions(kernels: bytes) -> dict[str, Function]:
         "Code": (_native.Code, lambda: (kernels, False), 1, (1,)),
         "symbol": (code.symbol, lambda: ("fails",), 1, ()),
         "has": (code.has, lambda: ("fails",), 1, ()),
-        "call": (code.call, lambda: ("double_plus_one", [X, np.zeros_like(X)], [8], 1, 2), 2, ()),
+        "call": (code.call, lambda: ("double_plus_one", [X, np.zeros_like(X)], [8], 1, 2, 0), 2, ()),
         "Tensor": (_native.Tensor, lambda: ((2, 3), "float32"), 2, ()),
         "wrap": (_native.Tensor.wrap, lambda: (bytes(24), (2, 3), "float32"), 3, ()),
         "on": (_native.Tensor.on, lambda: (device, (2, 3), "float32"), 3, ()),

@@ -310,7 +310,7 @@ def _measuring(runner: Runner | None, flush_caches: bool) -> Iterator[Runner]:
     """The caller's runner, or one of this machine that ends with the ``with`` statement. Raises UserError U023 where
     the caller's runner is to flush caches."""
     if runner is None:
-        with LocalRunner(Limits(evict=evicted_bytes()) if flush_caches else None) as made:
+        with LocalRunner(Limits(evict=evicted_bytes())) if flush_caches else LocalRunner() as made:
             yield made
         return
     if flush_caches:
