@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections import Counter
@@ -90,6 +91,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+_collected: list[Path] = []
+"""The file of the test before, on this worker."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What earlier files have left is not looked at by the garbage collector any more: after thousands of tests a
+    collection would take half a second, and many tests ask for one."""
+    if _collected != [item.path]:
+        _collected[:] = [item.path]
+        gc.collect()
+        gc.freeze()
 
 
 _skipped: Counter[str] = Counter()

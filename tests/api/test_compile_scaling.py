@@ -35,7 +35,11 @@ def compiled(made: Any) -> weft.Executable:
     return weft.compile(made, threads=1, cache=False, options=weft.Options(jobs=1))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+SLOW = ("heads", "casts", "growing", "split_rows", "joined_open", "split_and_used", "loop_body", "dense", "found")
+"""Families that take more than four seconds."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in FAMILIES])
 def test_twice_the_size_takes_twice_the_calls(name: str) -> None:
     family, n = FAMILIES[name], SIZES.get(name, 64)
     compiled(model(family, 2))  # imports, and tables that are made once

@@ -46,6 +46,8 @@ def absent() -> str | None:
         return "matrix tiles are imitated on x86-64 Linux only"
     if shutil.which("cc") is None:
         return "no C compiler"
+    if "avx512f" not in Target("cpu").cpu.features:  # machines with the unit have it, and code around tiles uses it
+        return "this CPU lacks avx512f"
     return None
 
 

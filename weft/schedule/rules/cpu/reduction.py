@@ -128,7 +128,10 @@ def _rows_in_tile(context: Context, chain: Sequence[BlockRef], at: LoopRef, lane
     reduced = [static_extent(a) for b in chain for a in context.view(b).reduce]
     if len(chain) < 2 or view.reduce or None in reduced or rows is None:
         return 1
-    length = math.prod(static_extent(a) or 0 for a in view.spatial) // max(1, rows)
+    results = [math.prod(static_extent(a) or 0 for a in context.view(b).spatial) for b in chain]
+    if any(n % max(1, rows) for n in results):  # several rows share a result: they are no rows of their own
+        return 1
+    length = results[-1] // max(1, rows)
     if not lanes <= length <= MAX_TILED_ROW or length < max(n for n in reduced if n is not None):
         return 1
     most = min(rows, ROWS_OF_A_TILE)
