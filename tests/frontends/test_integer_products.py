@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import weft
+from weft.runtime.threads import cpu_features
 
 Array = np.ndarray[Any, Any]
 SIGNS = tuple(product(("uint8", "int8"), repeat=2))
@@ -96,6 +97,8 @@ def test_groups_of_bytes_are_multiplied(op: str, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 def test_quantized_products_round_as_onnxruntime(shape: tuple[int, int, int], kind: str) -> None:
     m, k, n = shape
+    if kind == "uint8" and not {"avx512vnni", "avxvnni"} & cpu_features():
+        pytest.skip("this CPU lacks avxvnni")  # there onnxruntime adds pairs of products in 16 bits, which saturate
     rng = np.random.default_rng(4)
     a = drawn(rng, kind, m, k)
     weights = {

@@ -30,6 +30,7 @@ from weft.schedule.rules.common.work import (
     worth_parallel,
 )
 from weft.schedule.rules.cpu.columns import MAX_STEP_OPERATIONS, PIECES_PER_CORE, finishes_columns, schedule_columns
+from weft.tir.visit import blocks
 
 ROWS_OF_A_TILE = 8
 """Rows that each block of a chain computes before the next block does."""
@@ -128,10 +129,10 @@ def _rows_in_tile(context: Context, chain: Sequence[BlockRef], at: LoopRef, lane
     reduced = [static_extent(a) for b in chain for a in context.view(b).reduce]
     if len(chain) < 2 or view.reduce or None in reduced or rows is None:
         return 1
-    results = [math.prod(static_extent(a) or 0 for a in context.view(b).spatial) for b in chain]
-    if any(n % max(1, rows) for n in results):  # several rows share a result: they are no rows of their own
+    sums = [context.view(b).spatial for b in chain if context.is_reduction(b)]
+    if any(math.prod(static_extent(a) or 0 for a in axes) != rows for axes in sums):  # not one for each row
         return 1
-    length = results[-1] // max(1, rows)
+    length = math.prod(static_extent(a) or 0 for a in view.spatial) // max(1, rows)
     if not lanes <= length <= MAX_TILED_ROW or length < max(n for n in reduced if n is not None):
         return 1
     most = min(rows, ROWS_OF_A_TILE)
@@ -345,6 +346,8 @@ def finish_row(
     else:
         axis, loop = list(own.items())[-1]
         joined = _lines_joined(view, list(own), lanes)
+        if joined > 1 and any(b.name != block.name for b in blocks(context.loop(list(own.values())[-joined]))):
+            joined = 1  # another block of the row is computed in these loops
         if joined > 1:
             loop = context.fuse(list(own.values())[-joined:])
         extent = context.extent(loop)
