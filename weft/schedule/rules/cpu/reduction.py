@@ -362,7 +362,7 @@ def _lines_joined(view: View, axes: Sequence[IterVar], lanes: int) -> int:
     """How many of the innermost axes of a row are one axis to all accesses, where their lines are no whole vectors: one
     loop over all of them has one rest, and not one a line."""
     count = 1
-    if (static_extent(axes[-1]) or 0) % lanes == 0:
+    if view.reduce or (static_extent(axes[-1]) or 0) % lanes == 0:
         return 1
     while count < len(axes) and static_extent(axes[-count - 1]) and continues(view, axes[-count - 1], axes[-count]):
         count += 1
