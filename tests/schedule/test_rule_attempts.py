@@ -172,7 +172,8 @@ def test_prefetched_and_streamed_results(shape: tuple[int, ...]) -> None:
     row = np.random.default_rng(1).standard_normal(shape[-1]).astype(np.float32)
     program = sigmoid_of(shape, Target("cpu -num-cores=2 -l1=1024 -l2=32768 -l3=49152"))
     assert "stream = 0" in to_text(program)
-    assert ("prefetch" in to_text(program)) == (shape[-1] > 16)  # not of rows of one vector, which have no inner loop
+    lanes = Target("cpu").cpu.lanes(32)  # not of rows of one vector, which have no inner loop
+    assert ("prefetch" in to_text(program)) == (shape[-1] > lanes)
     found = run_program(program, [data, row])[0]
     np.testing.assert_allclose(found, 1 / (1 + np.exp(-data)) + row, rtol=1e-5, atol=1e-6)
 

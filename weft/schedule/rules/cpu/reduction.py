@@ -30,7 +30,6 @@ from weft.schedule.rules.common.work import (
     worth_parallel,
 )
 from weft.schedule.rules.cpu.columns import MAX_STEP_OPERATIONS, PIECES_PER_CORE, finishes_columns, schedule_columns
-from weft.tir.visit import blocks
 
 ROWS_OF_A_TILE = 8
 """Rows that each block of a chain computes before the next block does."""
@@ -345,28 +344,12 @@ def finish_row(
             _across(context, block, reduce, lanes, partial)
     else:
         axis, loop = list(own.items())[-1]
-        joined = _lines_joined(view, list(own), lanes)
-        if joined > 1 and any(b.name != block.name for b in blocks(context.loop(list(own.values())[-joined]))):
-            joined = 1  # another block of the row is computed in these loops
-        if joined > 1:
-            loop = context.fuse(list(own.values())[-joined:])
         extent = context.extent(loop)
         long = extent is None or extent >= MIN_REPEATED_VECTORS * lanes
-        repeats = repeats_of(view, lanes) if long and joined == 1 and axis is view.spatial[-1] else 1
+        repeats = repeats_of(view, lanes) if long and axis is view.spatial[-1] else 1
         if repeats > 1 and view.facts.equal(context.loop(loop).extent, axis.extent):
             _, loop = s.split(loop, factors=(repeats, None))
         context.vectorize(loop, lanes, 2)
-
-
-def _lines_joined(view: View, axes: Sequence[IterVar], lanes: int) -> int:
-    """How many of the innermost axes of a row are one axis to all accesses, where their lines are no whole vectors: one
-    loop over all of them has one rest, and not one a line."""
-    count = 1
-    if view.reduce or (static_extent(axes[-1]) or 0) % lanes == 0:
-        return 1
-    while count < len(axes) and static_extent(axes[-count - 1]) and continues(view, axes[-count - 1], axes[-count]):
-        count += 1
-    return count
 
 
 def _is_short(view: View) -> bool:
