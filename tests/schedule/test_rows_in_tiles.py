@@ -38,7 +38,7 @@ def normalized(shape: tuple[int, int]) -> Program:
     return te_to_tir("normalized", [x], [y])
 
 
-def tile_of(program: Program, target: str = "zen4") -> int:
+def tile_of(program: Program, target: str = "zen3") -> int:
     """Rows of a tile; 1 where rows are computed one after another."""
     last = program.params[-1].name
     _, asked = other_schedule(program, Target(target), ())

@@ -17,7 +17,7 @@ from weft.schedule.primitives.kinds import ROWS_TOGETHER
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import SHUFFLED_STRIDE, View, continues, is_size, static_extent
 from weft.schedule.rules.common.ahead import prefetch_rows, rows_fit
-from weft.schedule.rules.common.context import Context, guarded_load
+from weft.schedule.rules.common.context import MASKED_BITS, Context, guarded_load
 from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS, UNROLLED, VECTORS_AT_A_TIME, near
 from weft.schedule.rules.common.runs import repeats_of
 from weft.schedule.rules.common.work import (
@@ -128,6 +128,8 @@ def _rows_in_tile(context: Context, chain: Sequence[BlockRef], at: LoopRef, lane
     reduced = [static_extent(a) for b in chain for a in context.view(b).reduce]
     if len(chain) < 2 or view.reduce or None in reduced or rows is None:
         return 1
+    if context.target.cpu.vector_bits >= MASKED_BITS:  # the last vector of a row in a tile would be stored by a mask,
+        return 1  # and reading it again would wait for that
     sums = [context.view(b).spatial for b in chain if context.is_reduction(b)]
     if any(math.prod(static_extent(a) or 0 for a in axes) != rows for axes in sums):  # not one for each row
         return 1
