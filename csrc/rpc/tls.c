@@ -17,6 +17,15 @@ static SSL_CTX *context, *client;
 
 bool rpc_tls_is_built(void) { return true; }
 
+/* Says why a context cannot be made, and frees it. */
+static bool give_up(SSL_CTX **made, const char *otherwise, char *why, size_t room) {
+    const char *reason = ERR_reason_error_string(ERR_peek_error());
+    (void)snprintf(why, room, "%s", reason ? reason : otherwise);
+    SSL_CTX_free(*made);
+    *made = NULL;
+    return false;
+}
+
 bool rpc_tls_prepare(const char *certificate, const char *key, char *why, size_t room) {
     context = SSL_CTX_new(TLS_server_method());
     const bool loaded = context && SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) == 1 &&
@@ -28,11 +37,7 @@ bool rpc_tls_prepare(const char *certificate, const char *key, char *why, size_t
         (void)SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
         return true;
     }
-    const char *reason = ERR_reason_error_string(ERR_peek_error());
-    (void)snprintf(why, room, "%s", reason ? reason : "these are no certificate and its key");
-    SSL_CTX_free(context);
-    context = NULL;
-    return false;
+    return give_up(&context, "these are no certificate and its key", why, room);
 }
 
 bool rpc_tls_prepare_client(const char *trusted, char *why, size_t room) {
@@ -43,11 +48,7 @@ bool rpc_tls_prepare_client(const char *trusted, char *why, size_t room) {
         (void)SSL_CTX_set_mode(client, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
         return true;
     }
-    const char *reason = ERR_reason_error_string(ERR_peek_error());
-    (void)snprintf(why, room, "%s", reason ? reason : "these are no certificates");
-    SSL_CTX_free(client);
-    client = NULL;
-    return false;
+    return give_up(&client, "these are no certificates", why, room);
 }
 
 /* What a call did that returned `result`, in the manner of the system's calls. */

@@ -20,8 +20,8 @@ LIMIT = 2.3
 """Most calls at twice the size: between linear (2) and quadratic (4)."""
 
 SIZES = {
-    "branches": 32, "casts": 20, "choices": 32, "conditions": 32, "dense": 4, "diamonds": 24, "found": 4,
-    "growing": 32, "heads": 3, "joined": 24, "largest": 32, "lookups": 24,
+    "branches": 32, "casts": 32, "choices": 32, "conditions": 32, "dense": 4, "diamonds": 24, "found": 6,
+    "growing": 32, "heads": 8, "joined": 24, "largest": 32, "lookups": 24,
     "loop_in_loop": 8, "loops": 16, "many_dimensions": 16, "merged_dimensions": 16, "nested": 8,
     "normalized_in_parts": 24, "open_chain": 32, "outputs": 16, "recurrences": 3, "rounded": 12, "scans": 8,
     "sequence": 24, "shapes": 24, "sizes_computed": 48, "sliced": 32, "split": 80, "split_and_joined": 40,

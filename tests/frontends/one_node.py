@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +14,10 @@ from onnx import helper
 import weft
 from weft.frontends import onnx as frontend
 from weft.graph import interpret
+
+EXACT_BYTES = "session.x64quantprecision", "1"
+"""For onnxruntime: without it, CPUs that lack products of bytes add pairs of products of unsigned and signed ones in 16
+bits, which saturate. It works for signed bytes that are constants."""
 
 Array = np.ndarray[Any, Any]
 MICROSOFT = "com.microsoft"
@@ -111,12 +115,24 @@ def by_compiler(case: OneNode) -> list[Array]:
     return [np.asarray(m) for m in (made if isinstance(made, tuple) else (made,))]
 
 
+def is_signed(value: Array | None) -> bool:
+    return value is not None and value.dtype == np.int8
+
+
+def takes_mixed_bytes(case: OneNode) -> bool:
+    """Whether unsigned bytes, those of the first operand or what its floats become, are multiplied by signed ones."""
+    return any(map(is_signed, case.operands)) and not is_signed(case.operands[0])
+
+
 def by_onnxruntime(case: OneNode) -> list[Array]:
     import onnxruntime
 
     case = case.instead or case
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    if takes_mixed_bytes(case):
+        options.add_session_config_entry(*EXACT_BYTES)
+        case = replace(case, known=tuple(i for i, v in enumerate(case.operands) if i in case.known or is_signed(v)))
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(
         make_model(case).SerializeToString(), options, providers=["CPUExecutionProvider"]

@@ -13,8 +13,6 @@ from contrib_various_cases import VARIOUS_CASES
 from learned_cases import LEARNED_CASES
 from one_node import OneNode, agree, by_compiler, by_interpreter, by_onnxruntime
 
-from weft.runtime.threads import cpu_features
-
 CASES = (*ATTENTION_CASES, *EXPERTS_CASES, *QUANTIZED_CASES, *VARIOUS_CASES, *LEARNED_CASES)
 SHARE = 4
 """One in this many cases is compiled by default."""
@@ -24,20 +22,11 @@ def part(case: OneNode) -> Any:
     return pytest.param(case, marks=() if zlib.crc32(str(case).encode()) % SHARE == 0 else pytest.mark.slow)
 
 
-def skip_where_peers_saturate(case: OneNode) -> None:
-    """Without products of bytes, onnxruntime adds pairs of them in 16 bits: its results are wrong there."""
-    name = str(case)
-    if name.startswith(("Q", "DynamicQuantize", "MatMulInteger")) and not {"avx512vnni", "avxvnni"} & cpu_features():
-        pytest.skip("this CPU lacks avxvnni")
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_interpreted(case: OneNode) -> None:
-    skip_where_peers_saturate(case)
     agree(case, by_interpreter(case), by_onnxruntime(case))
 
 
 @pytest.mark.parametrize("case", [part(c) for c in CASES], ids=str)
 def test_compiled(case: OneNode) -> None:
-    skip_where_peers_saturate(case)
     agree(case, by_compiler(case), by_onnxruntime(case))

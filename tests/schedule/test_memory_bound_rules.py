@@ -18,6 +18,7 @@ from weft.lowering.te_to_tir import te_to_tir
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.ops.catalogue import op
 from weft.schedule.rules.cpu import default_schedule
+from weft.schedule.rules.cpu.recurrence import MIN_PIECE_BYTES
 from weft.target import Target
 from weft.tir.nodes import Evaluate, For, Program
 from weft.tir.text import to_text
@@ -120,7 +121,7 @@ def test_threads_take_strips_of_columns(steps: int, columns: int, cores: int) ->
     nest = next(s for s in walk(program.body) if isinstance(s, For) and s.kind == "parallel" and steps_in(s))
     assert isinstance(nest.extent, Const) and isinstance(nest.body, For) and nest.body.kind == "serial"
     strips = int(nest.extent.value)
-    assert strips >= min(cores, columns // 32)  # two of the widest vectors
+    assert strips >= min(cores, columns // max(2 * target.cpu.lanes(32), MIN_PIECE_BYTES // 4))
     if 4 * steps * columns > target.cpu.l2 and cores <= 3:
         assert 4 * columns // strips >= 1024
     np.testing.assert_array_equal(run_program(program, [x])[0], x.cumsum(0, np.float32))
