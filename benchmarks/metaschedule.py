@@ -20,16 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.report import Table, geometric_mean, tables_to_json
+from benchmarks.tvm_definitions import KERNELS, Notation
 from weft import te
 from weft.kernels.task import KernelTask
 from weft.lowering.te_to_tir import te_to_tir
 from weft.target import Target
-from weft.tensor_expr.nodes import Tensor
 from weft.tune.measure.bench import Bench
 from weft.tune.measure.local import LocalRunner
 from weft.tune.measure.runner import Workload
@@ -39,79 +38,8 @@ from weft.tune.sketches import space_of
 TRIALS: Final = 64
 TURNS: Final = 15
 TURN_SECONDS: Final = 0.05
+NOTATION: Final = Notation(te, te.all, te.if_then_else)
 SERVER: Final = Path(__file__).resolve().parent / "tvm_kernels.py"
-
-
-def _padded(x: Tensor, size: int, pad: int) -> Tensor:
-    def at(c: te.Expr, i: te.Expr, j: te.Expr) -> te.Expr:
-        inside = te.all(i >= pad, i < size + pad, j >= pad, j < size + pad)
-        return te.if_then_else(inside, x[c, i - pad, j - pad], 0.0)
-
-    return te.compute((x.shape[0], size + 2 * pad, size + 2 * pad), at, name="padded")
-
-
-def _conv(channels: int, size: int, out: int, window: int, pad: int) -> list[Tensor]:
-    x, w = te.placeholder((channels, size, size), name="x"), te.placeholder((out, channels, window, window), name="w")
-    padded, n = _padded(x, size, pad), size + 2 * pad - window + 1
-    c, u, v = (te.reduce_axis((0, n), n_) for n, n_ in ((channels, "c"), (window, "u"), (window, "v")))
-    y = te.compute(
-        (out, n, n), lambda o, i, j: te.sum(padded[c, i + u, j + v] * w[o, c, u, v], axis=(c, u, v)), name="y"
-    )
-    return [x, w, y]
-
-
-def _depthwise(channels: int, size: int, window: int, pad: int) -> list[Tensor]:
-    x, w = te.placeholder((channels, size, size), name="x"), te.placeholder((channels, window, window), name="w")
-    padded, n = _padded(x, size, pad), size + 2 * pad - window + 1
-    u, v = te.reduce_axis((0, window), "u"), te.reduce_axis((0, window), "v")
-    y = te.compute(
-        (channels, n, n), lambda c, i, j: te.sum(padded[c, i + u, j + v] * w[c, u, v], axis=(u, v)), name="y"
-    )
-    return [x, w, y]
-
-
-def _matmul(m: int, n: int, k: int) -> list[Tensor]:
-    a, b, r = te.placeholder((m, k), name="a"), te.placeholder((k, n), name="b"), te.reduce_axis((0, k), "r")
-    return [a, b, te.compute((m, n), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="c")]
-
-
-def _batch_matmul(b: int, m: int, n: int, k: int) -> list[Tensor]:
-    x, y, r = te.placeholder((b, m, k), name="x"), te.placeholder((b, n, k), name="y"), te.reduce_axis((0, k), "r")
-    return [x, y, te.compute((b, m, n), lambda h, i, j: te.sum(x[h, i, r] * y[h, j, r], axis=r), name="z")]
-
-
-def _softmax(rows: int, columns: int) -> list[Tensor]:
-    x = te.placeholder((rows, columns), name="x")
-    j, k = te.reduce_axis((0, columns), "j"), te.reduce_axis((0, columns), "k")
-    most = te.compute((rows,), lambda i: te.max(x[i, j], axis=j), name="most")
-    e = te.compute((rows, columns), lambda i, c: te.exp(x[i, c] - most[i]), name="e")
-    total = te.compute((rows,), lambda i: te.sum(e[i, k], axis=k), name="total")
-    return [x, te.compute((rows, columns), lambda i, c: e[i, c] / total[i], name="y")]
-
-
-def _norm_matmul(rows: int, columns: int, out: int) -> list[Tensor]:
-    x, w = te.placeholder((rows, columns), name="x"), te.placeholder((columns, out), name="w")
-    j, k, r = (te.reduce_axis((0, columns), n) for n in "jkr")
-    mean = te.compute((rows,), lambda i: te.sum(x[i, j] * (1.0 / columns), axis=j), name="mean")
-
-    def square(i: te.Expr, c: te.Expr) -> te.Expr:
-        return (x[i, c] - mean[i]) * (x[i, c] - mean[i])
-
-    var = te.compute((rows,), lambda i: te.sum(square(i, k) * (1.0 / columns), axis=k), name="var")
-    n = te.compute((rows, columns), lambda i, c: (x[i, c] - mean[i]) * te.rsqrt(var[i] + 1e-5), name="n")
-    return [x, w, te.compute((rows, out), lambda i, o: te.sum(n[i, r] * w[r, o], axis=r), name="y")]
-
-
-KERNELS: Final[dict[str, Callable[[], list[Tensor]]]] = {
-    "matmul": lambda: _matmul(1024, 1024, 1024),
-    "conv 64": lambda: _conv(64, 56, 64, 3, 1),
-    "conv 128": lambda: _conv(128, 28, 128, 3, 1),
-    "conv 1x1": lambda: _conv(256, 14, 1024, 1, 0),
-    "depthwise": lambda: _depthwise(144, 56, 3, 1),
-    "batch matmul": lambda: _batch_matmul(12, 128, 128, 64),
-    "softmax": lambda: _softmax(1536, 128),
-    "norm + matmul": lambda: _norm_matmul(128, 768, 768),
-}
 
 
 class Served:
@@ -158,9 +86,9 @@ def tuned_by_tvm(python: str, name: str, folder: Path, seconds: float) -> None:
             process.wait()
 
 
-def row(name: str, python: str, times: float) -> tuple[object, ...]:
+def row(name: str, python: str, times: float) -> tuple[Any, ...]:
     """Both tuners on one kernel."""
-    tensors = KERNELS[name]()
+    tensors = KERNELS[name](NOTATION)
     task = KernelTask(te_to_tir(name.replace(" ", "_").replace("+", "and"), tensors[:-1], tensors[-1:]), Target("cpu"))
     begin = time.perf_counter()
     with LocalRunner() as runner:
@@ -196,7 +124,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=None, help="write the table as a record")
     given = parser.parse_args()
     rows = [row(name, given.tvm, given.times) for name in given.kernels.split(",")]
-    mean = geometric_mean([float(r[4]) for r in rows])  # type: ignore[arg-type]
+    mean = geometric_mean([r[4] for r in rows])
     columns = ("kernel", "untuned ms", f"{TRIALS} trials ms", "TVM ms", "TVM / ours", "search s", "TVM's trials")
     note = f"TVM searched {given.times:g} times as long as we did. Geometric mean of TVM's time over ours: {mean:.2f}."
     table = Table("MetaSchedule", columns, tuple(rows), note)

@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +25,8 @@ import models_zoo
 import weft
 from benchmarks.report import Table, tables_to_json
 from weft.measure.random_inputs import random_inputs
-from weft.runtime.executable import Executable
 from weft.tune import TuningResult, tune_model
+from weft.tune.in_model import in_turns
 
 NETWORKS: Final[dict[str, Callable[[], Path]]] = {
     "shufflenet": lambda: models_zoo.light("shufflenet"),
@@ -39,21 +39,7 @@ NETWORKS: Final[dict[str, Callable[[], Path]]] = {
 COLUMNS: Final = ("network", "untuned ms", "tuned ms", "speed", "kernels", "tuned", "refused", "trials", "search s")
 
 
-def in_turns(exes: Sequence[Executable], inputs: Sequence[Any], seconds: float) -> list[float]:
-    """The median time of a run of each, in seconds, in turns for ``seconds`` in all."""
-    times: list[list[float]] = [[] for _ in exes]
-    for exe in exes:
-        exe(*inputs)
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until or len(times[0]) < 7:
-        for exe, own in zip(exes, times, strict=True):
-            begin = time.perf_counter()
-            exe(*inputs)
-            own.append(time.perf_counter() - begin)
-    return [statistics.median(own) for own in times]
-
-
-def row(name: str, path: Path, minutes: float, threads: int, reports: Path | None) -> tuple[object, ...]:
+def row(name: str, path: Path, minutes: float, threads: int, reports: Path | None) -> tuple[Any, ...]:
     """What a search for one network reached."""
     with tempfile.TemporaryDirectory() as folder:
         db = Path(folder) / "tuned.db"
@@ -62,7 +48,7 @@ def row(name: str, path: Path, minutes: float, threads: int, reports: Path | Non
         result: TuningResult = tune_model(path, database=db, minutes=minutes, threads=threads, report=report)
         took = time.perf_counter() - begin
         both = [weft.compile(path, threads=threads), weft.compile(path, threads=threads, tuning_db=db)]
-        before, after = in_turns(both, list(random_inputs(both[0].inputs).values()), 20.0)
+        before, after = in_turns(both, list(random_inputs(both[0].inputs).values()))
     print(result, file=sys.stderr, flush=True)
     outcomes = [k.outcome for k in result.kernels]
     made = (
@@ -89,7 +75,9 @@ def main() -> None:
             print(f"{name}: {error}", file=sys.stderr)
             continue
         rows.append(row(name, path, given.minutes, given.threads, given.reports))
-    mean = statistics.geometric_mean([float(r[3]) for r in rows]) if rows else 1.0  # type: ignore[arg-type]
+    if not rows:
+        raise SystemExit("no network is here")
+    mean = statistics.geometric_mean([r[3] for r in rows])
     note = f"Geometric mean of the speeds: {mean:.3f}. {given.minutes:g} minutes each, {given.threads} threads."
     table = Table("Tuning of networks", COLUMNS, tuple(rows), note)
     print(table.plain())

@@ -20,11 +20,12 @@ from weft.schedule.trace import Instruction, Trace
 from weft.support.errors import MissingExtra, UserError
 from weft.tune import tune_kernel
 from weft.tune.measure import ray_cluster
+from weft.tune.measure.ray_bench import NodeUnfit, RayBench
 from weft.tune.measure.ray_builder import RayBuilder
 from weft.tune.measure.ray_runner import RayRunner
 from weft.tune.measure.runner import RunnerGone, Workload
 from weft.tune.measure.timing import Limits
-from weft.tune.record import Outcome
+from weft.tune.record import Outcome, TrialRecord
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 QUICK = Limits(abort=200.0, seconds=0.02, run=5.0)
@@ -165,6 +166,30 @@ def test_a_cluster_that_is_lost_ends_the_search(cluster: None, monkeypatch: pyte
         with pytest.raises(RunnerGone, match="no node of the Ray cluster measures any more") as gone:
             list(made.measure([split_by(TASK, 2)], baseline))
     assert gone.value.code == "U041" and "goes on" in (gone.value.hint or "")
+
+
+def test_unfit_nodes_are_not_used(cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two has another version: the other one measures everything. Where none fits, the reason is told."""
+    open_ = RayBench.open
+    unfit: list[RayBench] = []
+
+    def picky(self: RayBench, workload: Workload) -> TrialRecord:
+        if self in unfit:
+            raise NodeUnfit("node-2 has another version of Weft")
+        return open_(self, workload)
+
+    monkeypatch.setattr(RayBench, "open", picky)
+    with RayRunner("local", limits=QUICK) as made:
+        made.resume(Workload(TASK))
+        parts = made._parts_for(Workload(TASK))
+        unfit.append(parts._benches[-1])
+        baseline = made.open(Workload(TASK))
+        records = list(made.measure([split_by(TASK, n) for n in (2, 4, 8)], baseline))
+        assert [r.outcome for r in records] == [Outcome.OK] * 3 and parts._alive == 1
+        unfit.extend(parts._benches)
+        assert [r.outcome for r in made.measure([split_by(TASK, 16)], baseline)] == [Outcome.LOST]
+        with pytest.raises(RunnerGone, match="node-2 has another version of Weft"):
+            made.open(Workload(TASK))
 
 
 def test_nodes_that_cannot_run_the_code_say_so() -> None:

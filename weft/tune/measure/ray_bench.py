@@ -11,7 +11,7 @@ from weft.schedule.dispatch import RecordedSchedule
 from weft.support.errors import UserError
 from weft.support.fingerprint import compiler_fingerprint
 from weft.tune.measure.bench import first_line
-from weft.tune.measure.process_bench import START_SECONDS
+from weft.tune.measure.process_bench import MOST_STARTS, START_SECONDS
 from weft.tune.measure.ray_cluster import BenchActor, RayCluster
 from weft.tune.measure.runner import Workload
 from weft.tune.measure.timing import Limits
@@ -24,6 +24,10 @@ GRACE_SECONDS: Final = 10.0
 
 class ActorLost(Exception):
     """An actor gives no answer any more; the message says why."""
+
+
+class NodeUnfit(Exception):
+    """The node of an actor cannot run the code, or has another version of Weft; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ class RayBench:
         """Why the last trial was lost."""
 
     def open(self, workload: Workload) -> TrialRecord:
-        """Begin with a kernel: its default schedule. Raises UserError U040 where it cannot be measured, ActorLost."""
+        """Begin with a kernel: its default schedule. Raises UserError U040 where it cannot be measured, NodeUnfit,
+        ActorLost."""
         if self._opened is workload and self._baseline is not None:
             return self._baseline
         self._opened = None
@@ -58,19 +63,21 @@ class RayBench:
             self._actor = self._start()
             self.name, fingerprint = self._asked(self._actor.about.remote(), START_SECONDS)
             if fingerprint != compiler_fingerprint():
-                raise self._unmeasurable(workload, f"{self.name} has another version of Weft")
+                raise NodeUnfit(f"{self.name} has another version of Weft")
         text = replace(workload.task, trace=None).to_text()
         limit = START_SECONDS + self._limits.build + self._limits.run
         answer = self._asked(self._actor.open.remote(text, workload.threads, workload.sizes), limit)
+        if "unfit" in answer:
+            raise NodeUnfit(f"{answer['unfit']} ({self.name})")
         if "error" in answer:
-            raise self._unmeasurable(workload, f"{answer['error']} (on {self.name})")
+            raise UserError(f"{answer['error']} (on {self.name})", code="U040")
         self._opened, self._baseline = workload, replace(decoded(answer, None), message=f"on {self.name}")
         return self._baseline
 
     def trial(
         self, opened: OpenedOnCluster, trace: RecordedSchedule, made: MachineCode, best: TrialRecord
     ) -> TrialRecord:
-        """Measure a schedule beside the best. What goes wrong is in the record."""
+        """Measure a schedule beside the best. What goes wrong is in the record. Raises NodeUnfit."""
         threads = opened.workload.threads
         try:
             factor = self._factor(opened)
@@ -89,6 +96,16 @@ class RayBench:
             return replace(record, message=message)
         samples = tuple(factor * s for s in record.samples)
         return replace(record, seconds=factor * record.seconds, samples=samples, message=message)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it failed so often that it is not asked any more."""
+        return self.fails >= MOST_STARTS
+
+    def retire(self, why: str) -> None:
+        """Ask it for nothing any more."""
+        self.fails, self.reason = MOST_STARTS, why
+        self.close()
 
     def close(self) -> None:
         """End the actor."""
@@ -117,6 +134,3 @@ class RayBench:
         except BaseException:  # interrupted
             self.close()
             raise
-
-    def _unmeasurable(self, workload: Workload, why: str) -> UserError:
-        return UserError(f"kernel '{workload.task.program.name}' cannot be measured: {why}", code="U040")

@@ -80,11 +80,12 @@ class BenchActor:
         self._threads = 1
 
     def open(self, text: str, threads: int, sizes: Sequence[Sequence[int]]) -> dict[str, Any]:
-        """Begin with the kernel of a task's text; the record of its default schedule, or an ``error``."""
+        """Begin with the kernel of a task's text; the record of its default schedule, an ``error``, or why this node is
+        ``unfit`` for code of its target."""
         task = KernelTask.from_text(text)
         reason = _unfit(task)
         if reason:
-            return {"error": reason}
+            return {"unfit": reason}
         self._threads = threads
         try:
             return encoded(self._bench.open(Workload(task, threads, tuple(map(tuple, sizes)))))

@@ -19,8 +19,7 @@ from weft.tune.measure.batch import beside_best
 from weft.tune.measure.builder import Built
 from weft.tune.measure.building import ENDED
 from weft.tune.measure.codes import ScheduleCodes
-from weft.tune.measure.process_bench import MOST_STARTS
-from weft.tune.measure.ray_bench import ActorLost, OpenedOnCluster, RayBench
+from weft.tune.measure.ray_bench import ActorLost, NodeUnfit, OpenedOnCluster, RayBench
 from weft.tune.measure.ray_builder import RayBuilder
 from weft.tune.measure.ray_cluster import RayCluster
 from weft.tune.measure.runner import RunnerGone, Workload
@@ -142,6 +141,8 @@ class _Parts:
                 return found
             except ActorLost as lost:
                 bench.fails, bench.reason = bench.fails + 1, str(lost)
+            except NodeUnfit as unfit:
+                bench.retire(str(unfit))
             finally:
                 self._give(bench)
 
@@ -199,11 +200,14 @@ class _Parts:
             return TrialRecord(trace, Outcome.LOST, threads=self.threads, message=self._gone)
         try:
             return bench.trial(opened, trace, made, best)
+        except NodeUnfit as unfit:
+            bench.retire(str(unfit))
         except Exception as error:  # a mistake here must not leave the search without an answer
             bench.fails, bench.reason = bench.fails + 1, f"{type(error).__name__}: {error}"
             return TrialRecord(trace, Outcome.LOST, threads=self.threads, message=bench.reason)
         finally:
             self._give(bench)
+        return self._trial(opened, trace, made, best)  # on another node
 
     def _take(self) -> RayBench | None:
         """A bench that does nothing; None where all are gone."""
@@ -214,7 +218,7 @@ class _Parts:
     def _give(self, bench: RayBench) -> None:
         """Give a bench back; it is gone if it failed too often."""
         with self._changed:
-            if bench.fails < MOST_STARTS:
+            if not bench.is_gone:
                 self._idle.append(bench)
             elif self._alive:
                 self._alive -= 1
