@@ -16,7 +16,7 @@ LACKING: tuple[str, ...] = (
     r"no C compiler|there is no C compiler",
     r".* is not installed",
     r"gcc .* has no __builtin_shufflevector",
-    r"could not import '(torch|onnx|onnxruntime|onnxscript|openvino|timm|transformers|diffusers|tvm|unicorn)'.*",
+    r"could not import '(torch|onnx|onnxruntime|onnxscript|openvino|timm|transformers|diffusers|tvm|unicorn|ray)'.*",
     r"could not import '(re2|PIL(\.Image)?)'.*",
     r".* needs .*: pip install .*",
     r"no models at .*",

@@ -68,6 +68,25 @@ def test_short_rows_are_computed_in_tiles(make: Any, shape: tuple[int, int], til
     assert tile_of(make(shape)) == tile
 
 
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [
+        ((22, 22, 80), 8),  # of the last 22: a tile across its end would be in two lines
+        ((22, 24, 80), 8),
+        ((100, 2, 64), 8),  # four whole lines
+        ((7, 6, 64), 6),
+        ((5, 7, 64), 7),
+        ((5, 3, 64), 3),
+        ((997, 1, 64), 8),
+        ((1, 997, 64), 8),
+        ((1, 1, 1, 64), 1),
+        ((11, 13, 200), 1),
+    ],
+)
+def test_tiles_are_boxes_of_several_axes(shape: tuple[int, ...], tile: int) -> None:
+    assert tile_of(softmax(shape)) == tile
+
+
 def test_open_rows_have_no_tiles() -> None:
     n = te.var("n")
     assert tile_of(softmax((n, 64))) == 1 and tile_of(softmax((64, n))) == 1
@@ -83,3 +102,14 @@ def test_tiles_of_all_sizes_are_right(shape: tuple[int, int]) -> None:
     (found,) = run_program(default_schedule(normalized(shape), Target("cpu")).program, [x])
     wanted = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
     np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "shape", [(22, 22, 80), (3, 22, 80), (5, 7, 80), (100, 2, 64), (3, 1, 9, 2, 40), (997, 1, 64), (1, 11, 1, 100)]
+)
+def test_tiles_of_several_axes_are_right(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    e = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    for target in ("cpu", "x86-64-v3"):  # on any x86 of today, tiles are those of machines without masks
+        (found,) = run_program(default_schedule(softmax(shape), Target(target)).program, [x], target=Target(target))
+        np.testing.assert_allclose(found, e / e.sum(-1, keepdims=True), rtol=1e-5, atol=1e-6)

@@ -347,7 +347,7 @@ def test_the_scheduler_does_not_take_it_for_the_fault_of_a_kernel(task: KernelTa
         ({"board": "a:1", "boards": 2}, "U042"),
         ({"tracker": "a:1"}, "U042"),
         ({"tracker": "a:1", "key": "k", "boards": 0}, "U042"),
-        ({"tracker": "a:1", "key": "k", "tls": "x"}, "U042"),
+        ({"tracker": "a:1", "key": "k", "tls": "/no/such/file"}, "N020"),
         ({"tracker": "nowhere", "key": "k"}, "N031"),
         ({"board": "nowhere"}, "N018"),
         ({"board": "a:1", "secret": "/no/such/file"}, "N003"),

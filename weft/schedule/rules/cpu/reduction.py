@@ -97,11 +97,19 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
             others = others[:-1]
         context.parallelize(context.fuse(others), work)
     elif row_loops:
-        at = context.fuse(row_loops)
-        tile = _rows_in_tile(context, chain, at, lanes) if lane_loop is None else 1
-        if tile > 1:
-            at, _ = s.split(at, factors=(None, tile))
+        while len(row_loops) > 1 and context.extent(row_loops[-1]) == 1:
+            row_loops = [*row_loops[:-2], context.fuse(row_loops[-2:])]
+        sizes = [context.extent(x) for x in row_loops]
+        tile = _rows_in_tile(context, chain, sizes, lanes) if lane_loop is None else 1
+        if tile > 1 and not _is_box(sizes, tile):  # in the last loop only: a tile across its end would be two boxes
+            around, _ = s.split(row_loops[-1], factors=(None, tile))
+            at = context.fuse([*row_loops[:-1], around])
             row_loops = [at]
+        else:
+            at = context.fuse(row_loops)
+            if tile > 1:
+                at, _ = s.split(at, factors=(None, tile))
+                row_loops = [at]
         context.parallelize(at, work)
     if at is not None:
         for block in reversed(chain[:-1]):
@@ -118,15 +126,25 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
     return True
 
 
-def _rows_in_tile(context: Context, chain: Sequence[BlockRef], at: LoopRef, lanes: int) -> int:
+def _is_box(sizes: Sequence[int | None], count: int) -> bool:
+    """Whether every ``count`` successive iterations of nested loops are a box: whole inner loops, and a part of the next
+    that divides it."""
+    for size in reversed(sizes):
+        if size is None or count % size:
+            return len(sizes) == 1 or (size is not None and size % count == 0)
+        count //= size
+    return True
+
+
+def _rows_in_tile(context: Context, chain: Sequence[BlockRef], sizes: Sequence[int | None], lanes: int) -> int:
     """How many rows each block of the chain computes before the next block does; 1: row by row.
 
     The blocks of a short row wait for one another: for the last additions of a sum, for a root, for a quotient. In a
     tile the rows of one block are independent, and a core overlaps them. The tile stays in the first cache.
     """
-    rows, view = context.extent(at), context.view(chain[-1])
+    view, rows = context.view(chain[-1]), math.prod(n or 0 for n in sizes)
     reduced = [static_extent(a) for b in chain for a in context.view(b).reduce]
-    if len(chain) < 2 or view.reduce or None in reduced or rows is None:
+    if len(chain) < 2 or view.reduce or None in reduced or not rows:
         return 1
     if context.target.cpu.vector_bits >= MASKED_BITS:  # the last vector of a row in a tile would be stored by a mask,
         return 1  # and reading it again would wait for that
@@ -137,8 +155,9 @@ def _rows_in_tile(context: Context, chain: Sequence[BlockRef], at: LoopRef, lane
     if not lanes <= length <= MAX_TILED_ROW or length < max(n for n in reduced if n is not None):
         return 1
     most = min(rows, ROWS_OF_A_TILE)
-    whole = max(n for n in range(1, most + 1) if rows % n == 0)
-    tile = whole if 2 * whole >= most else most if length <= MAX_TILED_ROW // 2 else 1
+    whole = max(n for n in range(1, most + 1) if rows % n == 0 and _is_box(sizes, n))
+    last = max(n or 0 for n in sizes[-1:])
+    tile = whole if 2 * whole >= most else min(most, last) if length <= MAX_TILED_ROW // 2 else 1
     if tile == 1 or not context.decide(f"rows of {chain[-1].name} in tiles", True):
         return 1
     return context.choose(near(tile, rows), tile)
