@@ -391,7 +391,7 @@ def test_patience_follows_the_kernel() -> None:
     assert bench.patience == 40.0
 
 
-FAST = Limits(seconds=0.002, build=20.0, run=5.0)
+FAST = Limits(abort=200.0, seconds=0.002, build=20.0, run=5.0)  # nothing is too slow: other work may run beside
 
 
 def asking(trouble: str) -> Trace:
@@ -570,12 +570,11 @@ def test_cores_that_are_left_build(monkeypatch: pytest.MonkeyPatch) -> None:
         traces = [split_by(TASK, 4), refused, split_by(TASK, 8), split_by(TASK, 16)]
         records = list(made.measure(traces, baseline))
         assert [r.trace for r in records] == traces
-        assert records[1].outcome is Outcome.REFUSED and records[1].message
-        assert {r.outcome for r in (*records[:1], *records[2:])} <= {Outcome.OK, Outcome.SLOW}
-        assert all(r.seconds for r in records if r is not records[1])
+        assert [r.outcome for r in records] == [Outcome.OK, Outcome.REFUSED, Outcome.OK, Outcome.OK]
+        assert records[1].message
         process = made.bench._process
         first = next(iter(made.measure(traces[2:], baseline)))  # nobody asks for the second one
-        assert first.seconds and made.bench._process is process
+        assert first.ok and made.bench._process is process
     assert process is not None and process.returncode is not None
     assert made._codes is not None and made._codes._builder is None
 

@@ -49,7 +49,9 @@ def client_context(tls: ssl.SSLContext | str | os.PathLike[str] | None) -> ssl.S
         return ssl.create_default_context(cafile=os.fspath(tls))
     except OSError as error:  # ssl.SSLError is one
         raise RemoteError(
-            f"the certificate cannot be read from '{os.fspath(tls)}': {error.strerror or error}", code="N020"
+            f"the certificate cannot be read from '{os.fspath(tls)}': {error.strerror or error}",
+            code="N020",
+            hint="a file in PEM form, of those whom to trust: the certificate of the server, or of its authority",
         ) from None
 
 

@@ -127,8 +127,8 @@ def schedule_rows(context: Context, last: BlockRef) -> bool:
 
 
 def _is_box(sizes: Sequence[int | None], count: int) -> bool:
-    """Whether every ``count`` successive iterations of nested loops are a box: whole inner loops, and a part of the next
-    that divides it."""
+    """Whether every ``count`` successive iterations of nested loops are a box: whole inner loops, and a part of the
+    next one that divides it."""
     for size in reversed(sizes):
         if size is None or count % size:
             return len(sizes) == 1 or (size is not None and size % count == 0)
