@@ -15,6 +15,7 @@ import pytest
 import quick
 import seeds
 import skips
+import thinned
 
 os.environ.setdefault("WEFT_STRICT", "1")  # for processes that tests start, too
 
@@ -31,7 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes minutes; deselected without --slow")
+    config.addinivalue_line("markers", "slow: takes long; deselected without --slow")
+    config.addinivalue_line("markers", "thinned(n): one of n cases runs, and all with --slow (see thinned.py)")
     _choose_seed(config)
 
 
@@ -84,7 +86,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         path.unlink(missing_ok=True)
 
 
+@pytest.hookimpl(tryfirst=True)  # option -m chooses by marks, too
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in thinned.left_out(items):
+        item.add_marker(pytest.mark.slow)
     if config.getoption("--slow"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]  # names of folders are keywords too

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 from weft.backends.catalogue import backend_of
+from weft.backends.protocol import Code
 from weft.expr.nodes import Const
+from weft.ir.structural import structural_hash
 from weft.lowering.tir_to_kernel import tir_to_kernel
 from weft.runtime._native import scratch_bytes
 from weft.runtime.direct_call import call_kernel
@@ -35,7 +38,10 @@ def compiled(
     may change its code."""
     target = target or Target("cpu")
     skip_unless_runnable(target)
-    code = backend_of(target).emit(kernel, target)
+    return _callable(kernel, backend_of(target).emit(kernel, target), changed)
+
+
+def _callable(kernel: Program, code: Code, changed: Callable[[bytes], bytes]) -> Callable[..., None]:
     data, needed = changed(code.data), kernel.attrs.get("workspace")
 
     def run(arrays: Sequence[np.ndarray], sizes: Sequence[int] = ()) -> None:
@@ -66,6 +72,24 @@ def call(
     assert scratch_bytes() == before, f"{entry} keeps {scratch_bytes() - before} bytes of scratch memory"
 
 
+_lowered: dict[tuple[str, str], tuple[Program, Code]] = {}
+"""Kernels of the test that runs: many tests run one program on many inputs."""
+_lowered_by: str | None = None
+
+
+def _kernel_of(program: Program, target: Target) -> tuple[Program, Code]:
+    """The kernel form of a scheduled program and its code, made once in each test."""
+    global _lowered_by
+    if _lowered_by != (now := os.environ.get("PYTEST_CURRENT_TEST")):
+        _lowered.clear()
+        _lowered_by = now
+    key = structural_hash(program), str(target)
+    if key not in _lowered:
+        kernel = tir_to_kernel(program, target)
+        _lowered[key] = kernel, backend_of(target).emit(kernel, target)
+    return _lowered[key]
+
+
 def run_program(
     program: Program,
     inputs: list[np.ndarray],
@@ -76,8 +100,9 @@ def run_program(
     """Lower a scheduled program, run it, and return its outputs."""
 
     target = target or Target("cpu")
-    kernel = tir_to_kernel(program, target)
+    skip_unless_runnable(target)
+    kernel, code = _kernel_of(program, target)
     swap = substitution({v: Const(s) for v, s in zip(program.sizes, sizes, strict=True)})
     outputs = [np.full([int(swap(d)) for d in b.shape], 77, b.dtype.numpy) for b in program.params[len(inputs) :]]
-    run_kernel(kernel, [*inputs, *outputs], sizes, target, changed)
+    _callable(kernel, code, changed)([*inputs, *outputs], sizes)
     return outputs

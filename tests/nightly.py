@@ -29,6 +29,7 @@ NOTHING_CHOSEN = 5
 """The exit status of pytest if no test fits the options."""
 PATIENCE = {False: 900.0, True: 3600.0}
 """After so many seconds a test counts as one that does not end: a usual one, and one that takes minutes."""
+_WAITS = re.compile(r"mark\.(slow|thinned)\b")
 _DRAWS = re.compile(r"^(from|import) (seeds|hypothesis)\b", re.MULTILINE)
 
 
@@ -38,8 +39,8 @@ def random_files() -> list[Path]:
 
 
 def slow_files() -> list[Path]:
-    """Test files with tests that take minutes."""
-    return sorted(p for p in TESTS.rglob("test_*.py") if "mark.slow" in p.read_text())
+    """Test files with tests that take long, or with cases that usual runs leave out."""
+    return sorted(p for p in TESTS.rglob("test_*.py") if _WAITS.search(p.read_text()))
 
 
 def one_round(

@@ -35,8 +35,12 @@ def compiled(made: Any) -> weft.Executable:
     return weft.compile(made, threads=1, cache=False, options=weft.Options(jobs=1))
 
 
-SLOW = ("heads", "casts", "growing", "split_rows", "joined_open", "split_and_used", "loop_body", "dense", "found")
-"""Families that take more than four seconds."""
+SLOW = (
+    "heads", "casts", "growing", "split_rows", "joined_open", "split_and_used", "loop_body", "dense", "found",
+    "many_dimensions", "gathered_again", "rounded", "sequence", "recurrences", "gathered_at_one_input", "repeated",
+    "split_and_joined", "joined", "split_rows_and_used", "constants", "normalized_in_parts", "convolutions",
+)  # fmt: skip
+"""Families that take more than two seconds, unless nothing like them is among the others."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in FAMILIES])

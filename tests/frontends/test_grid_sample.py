@@ -105,6 +105,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
@@ -118,6 +119,7 @@ def test_every_mode(mode: str, padding: str, corners: int) -> None:
         np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=2e-5, err_msg=f"{shape}")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_open_sizes(mode: str, padding: str) -> None:

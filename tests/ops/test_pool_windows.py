@@ -117,6 +117,7 @@ def test_two_passes_are_taken_where_they_save_operations(kernel: int, stride: in
     assert in_two_passes("max_pool", attrs, shape) is two
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("blocked", [False, True])

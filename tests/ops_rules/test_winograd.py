@@ -239,6 +239,7 @@ def named(**shapes: tuple[int, ...]) -> Module:
     return Module({"main": build.function(xs, results)})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("large, small", [(4, None), (2, None), (0, None), (None, 2), (None, 4), (2, 4), (0, 0)])
 def test_decisions_for_single_convolutions(large: int | None, small: int | None) -> None:
     """Every decision is taken and gives the same numbers; where none is, the estimate decides."""

@@ -56,7 +56,7 @@ def test_attention_in_half_precision(request: pytest.FixtureRequest) -> None:
     check("products of attention, bfloat16", found, request.config.getoption("--bless"))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [pytest.param("resnet50", marks=pytest.mark.slow), *list(MODELS)[1:]])
 def test_models(name: str, request: pytest.FixtureRequest) -> None:
     module = weft.load(zoo.or_skip(MODELS[name]))
     check(name, measure(module), request.config.getoption("--bless"))

@@ -18,8 +18,8 @@ from weft.target import Target
 
 MIN_SHARE = 0.02
 """Least share of a model's estimated time from which on a kernel is judged."""
-HEAVY = ("mamba", "resnet18", "swin", "unet2d-condition")
-"""Models of the sample that take more than 15 seconds: with ``--slow``, like those that are not in the sample."""
+HEAVY = ("mamba", "resnet18", "swin", "unet2d-condition", "yolo", "edsr", "wav2vec2", "hifigan")
+"""Models of the sample that take more than 5 seconds: with ``--slow``, like those that are not in the sample."""
 _ROWS_OF_GRAPHS = "rows are as short as the tables of graphs: places are computed for each"
 _SCATTERED = "several numbers may go to one place: they are written in order"
 _SHORT_ROWS = "reductions of rows shorter than a vector"

@@ -99,6 +99,7 @@ def extent(schedule: Schedule, loop: LoopRef) -> int | None:
     return int(found.value) if isinstance(found, Const) else None
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize(
     ("batch", "blocks", "height", "width", "pads"),
