@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,34 @@ THREADS = 3
 """Several, so that parallel loops run in several chunks: their captures and offsets are tested."""
 
 
+_made: dict[tuple[str, ...], Any] = {}
+"""Kernel forms and codes of the test that runs: many tests run one program on many inputs."""
+_made_by = ""
+
+
+def _remembered(key: tuple[str, ...], make: Callable[[], Any]) -> Any:
+    """What ``make`` gives, which is called once in all cases of a test."""
+    global _made_by
+    if _made_by != (now := os.environ.get("PYTEST_CURRENT_TEST", "").partition("[")[0]):
+        _made.clear()
+        _made_by = now
+    if key not in _made:
+        _made[key] = make()
+    return _made[key]
+
+
+def kernel_of(program: Program, target: Target) -> Program:
+    """The kernel form of a scheduled program."""
+    key = "kernel", structural_hash(program, names=True), str(target)
+    return _remembered(key, lambda: tir_to_kernel(program, target))
+
+
+def code_of(kernel: Program, target: Target) -> Code:
+    """The code of a program in kernel form."""
+    key = "code", structural_hash(kernel, names=True), str(target)
+    return _remembered(key, lambda: backend_of(target).emit(kernel, target))
+
+
 def skip_unless_runnable(target: Target) -> None:
     """Skip a test that runs code for ``target`` where this CPU lacks instructions for it: it would end the process."""
     lacking = sorted(target.cpu.features - cpu_features() - SYSTEM_FEATURES)
@@ -38,10 +67,7 @@ def compiled(
     may change its code."""
     target = target or Target("cpu")
     skip_unless_runnable(target)
-    return _callable(kernel, backend_of(target).emit(kernel, target), changed)
-
-
-def _callable(kernel: Program, code: Code, changed: Callable[[bytes], bytes]) -> Callable[..., None]:
+    code = code_of(kernel, target)
     data, needed = changed(code.data), kernel.attrs.get("workspace")
 
     def run(arrays: Sequence[np.ndarray], sizes: Sequence[int] = ()) -> None:
@@ -72,24 +98,6 @@ def call(
     assert scratch_bytes() == before, f"{entry} keeps {scratch_bytes() - before} bytes of scratch memory"
 
 
-_lowered: dict[tuple[str, str], tuple[Program, Code]] = {}
-"""Kernels of the test that runs: many tests run one program on many inputs."""
-_lowered_by: str | None = None
-
-
-def _kernel_of(program: Program, target: Target) -> tuple[Program, Code]:
-    """The kernel form of a scheduled program and its code, made once in each test."""
-    global _lowered_by
-    if _lowered_by != (now := os.environ.get("PYTEST_CURRENT_TEST")):
-        _lowered.clear()
-        _lowered_by = now
-    key = structural_hash(program), str(target)
-    if key not in _lowered:
-        kernel = tir_to_kernel(program, target)
-        _lowered[key] = kernel, backend_of(target).emit(kernel, target)
-    return _lowered[key]
-
-
 def run_program(
     program: Program,
     inputs: list[np.ndarray],
@@ -100,9 +108,8 @@ def run_program(
     """Lower a scheduled program, run it, and return its outputs."""
 
     target = target or Target("cpu")
-    skip_unless_runnable(target)
-    kernel, code = _kernel_of(program, target)
+    kernel = kernel_of(program, target)
     swap = substitution({v: Const(s) for v, s in zip(program.sizes, sizes, strict=True)})
     outputs = [np.full([int(swap(d)) for d in b.shape], 77, b.dtype.numpy) for b in program.params[len(inputs) :]]
-    _callable(kernel, code, changed)([*inputs, *outputs], sizes)
+    run_kernel(kernel, [*inputs, *outputs], sizes, target, changed)
     return outputs

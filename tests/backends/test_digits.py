@@ -72,6 +72,7 @@ VALUES = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("start", [0, 7])

@@ -56,6 +56,7 @@ def test_tables_replace_the_text_between_the_markers(tmp_path: Path) -> None:
         update.write("c", "", page)
 
 
+@pytest.mark.slow
 def test_tables_of_a_benchmark_are_stored_with_all_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = [Table("T", ("x", "ms"), (("one", 0.123456789), ("two", None)), "a note"), Table("U", ("x",), ())]
     assert tables_from_json(tables_to_json(tables)) == tables

@@ -80,6 +80,7 @@ def test_coordinates_are_fractions_of_whole_numbers(old: int, new: int, coordina
         assert slope is not None
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("sizes", [(56, 84), (56, 112), (64, 32), (33, 77), (5, 50), (2, 9), (1, 7), (9, 1), (70, 3)])
 @pytest.mark.parametrize("coordinates", MODES)
 @pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])

@@ -104,6 +104,7 @@ def test_programs_with_devices_are_not_specialized() -> None:
     np.testing.assert_allclose(alone(given), weft.compile(module, options=APART)(given), 1e-5, 1e-5)
 
 
+@pytest.mark.slow
 def test_resnet50() -> None:
     path = or_skip(light, "resnet50")
     (given,) = random_inputs(onnx.load(path), 0).values()

@@ -132,6 +132,7 @@ def test_known_axes_join_what_is_around_them(kind: Callable[..., Program]) -> No
         assert sum(1 for s in walk(program.body) if isinstance(s, For) and s.kind == "serial") == loops, shape
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", range(16))
 def test_rows_of_any_sizes(seed: int) -> None:
     """Sizes, products of them, numbers and other extents, in any order: what a rule asks for is not refused."""

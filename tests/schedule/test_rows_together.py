@@ -124,6 +124,7 @@ def test_a_row_does_not_change_its_neighbours(name: str) -> None:
     np.testing.assert_allclose(run(x, {N: 9, M: 21}), expected(name, x), 3e-6, 3e-6)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("shape", [(0, 3, 5, 18), (1, 1, 1, 18), (2, 3, 5, 18), (3, 1, 7, 600), (2, 2, 2, 0)])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer_norm"])
 def test_rows_of_several_axes(name: str, shape: tuple[int, ...]) -> None:

@@ -35,7 +35,7 @@ from weft.tir.text import to_text
 from weft.tir.verify import verify
 
 TARGETS = ("x86-64-v3", "zen4", "sapphire-rapids", "graviton3")
-MUTANTS = 14
+MUTANTS = 7
 """Of each kernel."""
 
 
@@ -66,6 +66,7 @@ def kernels_of(module: Module, target: Target, precision: str = "f32") -> Iterat
             yield program
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", TARGETS)
 def test_default_traces_of_representative_kernels_replay(target: str) -> None:
     machine = Target(target)
@@ -147,14 +148,14 @@ def judge_mutants(target: Target, precision: str, count: int, compiled: bool = F
 
 def test_other_decisions_give_other_schedules_or_refusals() -> None:
     found = judge_mutants(Target(representative.TARGET), "f32", MUTANTS)
-    assert found["changed"] >= 120, found
+    assert found["changed"] >= 60, found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_other_decisions_on_every_machine(target: str, precision: str) -> None:
-    found = judge_mutants(Target(target), precision, 4 * MUTANTS, compiled=True)
+    found = judge_mutants(Target(target), precision, 8 * MUTANTS, compiled=True)
     assert found["changed"] >= 400, found
 
 
