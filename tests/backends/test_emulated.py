@@ -158,6 +158,7 @@ def test_powers(machine: Machine) -> None:
 NUMBERS = ("bool", "int8", "uint8", "int16", "int32", "int64", "uint32", "float16", "bfloat16", "float32", "float64")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("source", NUMBERS)
 def test_casts(machine: Machine, source: str) -> None:
     """Casts to every type, of values that both types have. For 16-bit floats these are every 37th code."""
@@ -337,7 +338,7 @@ def test_operators_that_always_run_exist() -> None:
     assert set(OPERATORS) >= OFTEN
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("o", "cases"), _cases())
 def test_operators(machine: Machine, o: OpDef, cases: tuple[Case, ...]) -> None:
     for case in cases:

@@ -105,7 +105,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

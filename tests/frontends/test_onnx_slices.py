@@ -59,7 +59,7 @@ def test_sizes_known_at_run_time() -> None:
     assert [m.tolist() for m in made] == [[[5, 3, 2, 0]], [[0, 3]]]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("step", [1, 2, -1, -2, -3])
 @pytest.mark.parametrize("joined", [True, False])
 def test_bounds_of_an_open_size(step: int, joined: bool) -> None:

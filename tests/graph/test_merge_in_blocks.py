@@ -225,7 +225,7 @@ def grown(rng: random.Random, x: GraphExpr, flag: GraphExpr, depth: int) -> Grap
     return o("softmax", total, axis=-1)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("seed", seeds(16))
 @pytest.mark.parametrize("max_ops", [1, 64])
 def test_random_programs(seed: int, max_ops: int) -> None:

@@ -50,6 +50,7 @@ def taken() -> str:
     return fingerprint.compiler_fingerprint.__wrapped__()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["llvm", "c"])
 def test_whatever_builds_a_kernel_is_part_of_its_address(target: str, tree: Path) -> None:
     """One changed module after the other. ``runtime`` is imported for the types of programs and artifacts only."""

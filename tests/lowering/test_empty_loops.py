@@ -57,6 +57,7 @@ def test_a_reduction_split_by_its_own_size(factors: tuple[Any, ...], sizes: tupl
     judged(original, s.program, sizes)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("sizes", SIZES)
 def test_a_consumer_beside_an_empty_loop(sizes: tuple[int, int]) -> None:
     n, m, a = sizes_and_rows()

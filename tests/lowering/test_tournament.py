@@ -66,6 +66,7 @@ def data(size: int, dtype: str, seed: int) -> tuple[Array, Array, Array, Array]:
     return keys, marks, places, np.array((0.5, 3.0, 1e9)[seed % 3], np.float32)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", KEYS)
 @pytest.mark.parametrize("size", [0, 1, 16, 63, 65, 129, 1040])
 def test_results(size: int, dtype: str) -> None:

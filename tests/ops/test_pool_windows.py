@@ -50,6 +50,7 @@ def compiled(
     return np.asarray(weft.api.compile(module, threads=1, target=target, options=Options(jobs=1))(x))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(30))
 def test_random_windows(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -92,6 +92,7 @@ def test_rows_of_any_length(k: int, dtype: str) -> None:
             check(run_it(x, size), x, f"{size} numbers, {order}", k=k)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"])
 def test_every_dtype_of_known_sizes(dtype: str, largest: bool) -> None:

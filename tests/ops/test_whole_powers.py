@@ -69,6 +69,7 @@ def test_a_power_takes_a_dozen_products(base: str) -> None:
     assert "x i64>" not in text or base == "int64", "32 bits are enough"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 4.0, -1.0, 0.5, 1.5, -2.0])
 def test_known_float_exponents(base: str, exponent: float) -> None:

@@ -113,6 +113,7 @@ def _twice(y: GraphExpr) -> GraphExpr:
     return one("add", one("sigmoid", y), y)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("after", [_biased, _twice, lambda y: one("max_pool", y, kernel=(2, 2), strides=(2, 2))])
 @pytest.mark.parametrize("residual", [False, True])
 def test_operators_after_winograd_convolutions(

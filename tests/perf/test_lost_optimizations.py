@@ -32,6 +32,7 @@ MODELS: dict[str, Callable[[], Path]] = {
     "bert, two layers": lambda: zoo.transformer("bert", "tiny"),
     "mobilenetv2, small": lambda: zoo.transformer("mobilenetv2", "tiny"),
 }
+SLOW = "resnet50", "mobilenetv2, small"
 
 
 def check(name: str, found: Metrics, bless: bool) -> None:
@@ -56,7 +57,7 @@ def test_attention_in_half_precision(request: pytest.FixtureRequest) -> None:
     check("products of attention, bfloat16", found, request.config.getoption("--bless"))
 
 
-@pytest.mark.parametrize("name", [pytest.param("resnet50", marks=pytest.mark.slow), *list(MODELS)[1:]])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in MODELS])
 def test_models(name: str, request: pytest.FixtureRequest) -> None:
     module = weft.load(zoo.or_skip(MODELS[name]))
     check(name, measure(module), request.config.getoption("--bless"))

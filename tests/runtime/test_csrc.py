@@ -348,6 +348,7 @@ def test_standalone_build_runs_without_allocation(csrc, tmp_path, flags):
     assert allocations == "0" and float(last) == 64
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("flags", [(), ("-DWEFT_NO_FUTEX",)])
 def test_a_fork_while_another_thread_holds_a_lock(csrc, tmp_path, flags):
     """Nothing in the child waits for a thread that it does not have, also where no worker was ever started."""

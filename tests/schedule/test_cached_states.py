@@ -119,7 +119,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 }
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("seed", seeds(6))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_random_schedules_of_states(seed: int, name: str) -> None:
@@ -152,6 +152,7 @@ SHAPES = [(9, 256), (50, 64), (40, 3, 160), (33, 4096), (12, 2, 48, 16), (8, 102
 DTYPES = ["float32", "float64", "int64", "int32", "int8", "uint8"]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("cores", [1, 2, 64])
 @pytest.mark.parametrize(("shape", "dtype"), [*((x, "float32") for x in SHAPES), *(((40, 3, 192), d) for d in DTYPES)])
 @pytest.mark.parametrize(

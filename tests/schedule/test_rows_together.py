@@ -102,6 +102,7 @@ def test_rows_whose_number_is_divided_are_not() -> None:
     assert "_group" not in to_text(tir_to_kernel(program, TARGET))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer_norm", "rms_norm"])
 def test_results(name: str, dtype: str) -> None:

@@ -193,6 +193,7 @@ def test_a_run_finds_survivors_and_goes_on(tree: Path, tmp_path: Path, monkeypat
     assert (tree / "weft/it.py").read_text() == SOURCE
 
 
+@pytest.mark.slow
 def test_a_mutant_that_waits_for_ever_is_ended(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting takes no CPU time. Tests that take long, one after the other, are not ended."""
     (tree / "weft/it.py").write_text(

@@ -60,6 +60,7 @@ def test_fresh_seeds_differ_and_can_be_repeated(run) -> None:
     assert repeated == first and command in again
 
 
+@pytest.mark.slow
 def test_nightly_rounds_write_the_failures_to_repeat(tmp_path: Path, monkeypatch) -> None:
     path = tmp_path / "test_random.py"
     path.write_text(RANDOM)
@@ -111,6 +112,7 @@ def test_nightly_runs_tests_that_take_minutes_too(tmp_path: Path, monkeypatch) -
     assert turns == [False, True, False]
 
 
+@pytest.mark.slow
 def test_nightly_keeps_failures_of_an_interrupted_round(tmp_path: Path, monkeypatch) -> None:
     path, out = tmp_path / "test_random.py", tmp_path / "failures.txt"
     path.write_text(f"{RANDOM}\ndef test_endless():\n    while True:\n        pass\n")

@@ -31,6 +31,7 @@ def run(tmp_path: Path):
 SKIPS = "def test_other(): pass\ndef test_it(): pytest.skip('{}')\n"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_reason_that_is_not_listed_fails_the_run(run, workers: str) -> None:
     status, told = run(SKIPS.format("no time"), "-n", workers)

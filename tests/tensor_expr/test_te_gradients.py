@@ -452,6 +452,7 @@ class Sample:
         return te.compute(x.shape, lambda i, j: x[te.max(i - 1, 0), te.min(j + 1, 3)] * x[i, j])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(30))
 def test_random_programs(seed: int) -> None:
     sample = Sample(seed)

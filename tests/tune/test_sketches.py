@@ -82,6 +82,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_all_schedules_agree_with_the_default_one(name: str) -> None:
     task = KernelTask(PROGRAMS[name](), HERE)
@@ -144,6 +145,7 @@ def test_sketches_differ_and_are_few() -> None:
     assert len({s.name for s in space.sketches}) == len(space.sketches)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", representative.GRAPHS)
 def test_sketches_of_what_models_are_made_of(name: str) -> None:
     for group in representative.groups(name, HERE):

@@ -57,7 +57,7 @@ def test_every_stage_is_written_and_read_back(
     assert check_round_trips(out, capfd) == len(graphs) + 5 * len(kernels)
 
 
-@pytest.mark.parametrize("name", ["bert", "mobilenetv2"])
+@pytest.mark.parametrize("name", [pytest.param("bert", marks=pytest.mark.slow), "mobilenetv2"])
 def test_real_models_round_trip(name: str, out: Path, capfd: pytest.CaptureFixture[str]) -> None:
     weft.compile(zoo.or_skip(zoo.transformer, name, "tiny", "dynamic" if name == "bert" else "static"))
     assert check_round_trips(out, capfd) > 20
