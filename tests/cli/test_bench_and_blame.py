@@ -125,6 +125,7 @@ def test_bench_shows_each_kernel_beside_the_roofline(model: Path, weft_command: 
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # of PyTorch's exporter about its own code
+@pytest.mark.slow
 def test_bench_takes_the_module_that_the_model_came_from(weft_command: Weft, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("onnxscript")

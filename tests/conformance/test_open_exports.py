@@ -172,6 +172,7 @@ def one_typed_case(seed: int) -> int | None:
         return compare(module, model, module.sample, seed, module.names)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(12))
 def test_exports_with_open_sizes(seed: int) -> None:
     assert one_case(seed) == 0, "no size is refused that eager execution takes"

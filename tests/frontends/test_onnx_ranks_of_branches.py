@@ -230,6 +230,7 @@ def drawn(rng: random.Random) -> tuple[list[Any], str]:
     return nodes, " ".join(outputs)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(30))
 def test_random_models(seed: int) -> None:
     rng = random.Random(seed)

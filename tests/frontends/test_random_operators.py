@@ -206,6 +206,7 @@ STEPS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("trips", [1, 3, 9])
 @pytest.mark.parametrize("kind", STEPS)
 def test_a_loop_draws_the_same_whether_its_length_is_known(kind: str, trips: int) -> None:
@@ -264,6 +265,7 @@ def test_the_items_of_a_sequence_draw_different_numbers() -> None:
 RANGES = [(5.0, 6.0), (-1.0, 1.0), (1000.0, 1001.0), (-8.0, -7.0), (2.0, 2.0), (1.0, 0.0)]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("number", "dtype"), [(1, "float32"), (10, "float16"), (11, "float64"), (16, "bfloat16")])
 def test_uniform_numbers_are_below_the_upper_bound(number: int, dtype: str) -> None:
     """What rounds to it is the number before it; an empty range is its start."""

@@ -85,6 +85,7 @@ def test_random_windows(seed: int) -> None:
         done += 1
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
 @pytest.mark.parametrize("window", [(5, 1, 2), (4, 3, 0), (13, 1, 6), (3, 4, 1)], ids=str)
 def test_windows_of_open_sizes(name: str, window: tuple[int, int, int]) -> None:

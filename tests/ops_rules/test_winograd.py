@@ -85,6 +85,7 @@ def test_the_graph_gives_the_same_numbers(tile: int, size: int, pads: tuple[int,
     np.testing.assert_allclose(run(after, [x]), run(before, [x]), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("shape", "outputs", "pads"),
     [

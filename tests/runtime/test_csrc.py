@@ -340,6 +340,7 @@ def build(csrc, folder, *flags, main=MAIN):
     return folder / "main"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("flags", [(), ("-DWEFT_NO_FUTEX",)])
 def test_standalone_build_runs_without_allocation(csrc, tmp_path, flags):
     done = subprocess.run([build(csrc, tmp_path, *flags)], capture_output=True, text=True, timeout=60)
@@ -355,6 +356,7 @@ def test_a_fork_while_another_thread_holds_a_lock(csrc, tmp_path, flags):
     assert subprocess.run([build(csrc, tmp_path, *flags, main=FORKS)], timeout=60).returncode == 0
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("flags", [(), ("-DWEFT_NO_FUTEX",)])
 def test_no_wake_up_is_lost(csrc, tmp_path, flags):
     """Of a caller that waits for its worker, and of a worker that waits for work; just before they sleep, and later."""

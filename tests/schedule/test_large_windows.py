@@ -47,6 +47,7 @@ def test_vectors_of_a_line_and_sums_fit_into_the_registers() -> None:
         assert 2 * tile.rows + 2 <= registers and tile.rows >= 6
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("kernel", [7, 9])
 def test_agrees_with_numpy(kernel: int, stride: int) -> None:

@@ -38,6 +38,7 @@ def product(left: tuple[int | str, ...], right: tuple[int | str, ...], dtype: st
     return Module.of(function([a, b], call(op("matmul"), [a, b])))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("left", "right"), SHAPES)
 def test_packed_products_are_right(left: tuple[int, ...], right: tuple[int, ...], dtype: str) -> None:

@@ -72,6 +72,7 @@ DTYPES = ["float64", "int64", "float16", "uint8"]
 SHAPES = [(16, 16), (17, 33), (40, 1), (1, 40), (3, 5), (9, 130), (2, 35, 47)]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("shape", "dtype"), [*((x, "float32") for x in SHAPES), *(((2, 35, 47), d) for d in DTYPES)])
 @pytest.mark.parametrize(
     ("name", "attrs"),

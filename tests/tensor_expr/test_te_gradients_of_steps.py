@@ -298,6 +298,7 @@ def test_against_differences(name: str, shape: str) -> None:
     check({**SCANS, **PAIRS}[name](n, m, X), [X], [X], [values(n, m, seed=3)])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", {**SCANS, **PAIRS})
 def test_open_sizes(name: str) -> None:
     n, m = te.var("n"), te.var("m")
@@ -339,6 +340,7 @@ def test_second_derivatives(name: str) -> None:
     check(slope, [X, head], [X], [values(3, 2, seed=6), values(*shape, seed=7)])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["cell", "welford", "online_steps", "paired_states", "started", "started_steps"])
 def test_compiled(name: str) -> None:
     """As the interpreter computes it, together with the result."""
