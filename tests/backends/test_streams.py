@@ -68,6 +68,7 @@ def scaled(shape: tuple[int, ...], dtype: str, target: Target) -> Program:
     return default_schedule(te_to_tir("f", (x, row), (y,)), target).program
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "float16", "int8", "uint16"])
 @pytest.mark.parametrize("shape", [(40_000,), (40_013,), (64, 1040), (33, 1024), (50, 16, 48), (3, 20_000)])
 def test_rows_begin_anywhere(shape: tuple[int, ...], dtype: str) -> None:

@@ -37,6 +37,7 @@ def program(dtype: str, place: str, kind: str, table: Sequence[Expr] | None = No
     return Program("tables", (p, t, y), For(j, const(0), const(COUNT), made, kind))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["vectorized", "serial"])
 @pytest.mark.parametrize("place", ["int64", "int32", "uint64"])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int32"])

@@ -44,6 +44,7 @@ class Sums:
         np.testing.assert_array_equal(weft.build(self.s, [self.a, self.c])(x), wanted)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("split", ["whole", "outer", "inner"])
 @pytest.mark.parametrize("order", ["as written", "reduction outside", "reduction between"])
 @pytest.mark.parametrize("place", ["root", "at rows", "at columns"])

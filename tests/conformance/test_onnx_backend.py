@@ -16,7 +16,7 @@ from onnx.backend.test import BackendTest
 
 from weft.frontends.onnx.backend import WeftBackend
 
-SHARE = 3
+SHARE = 4
 """One in this many cases runs by default."""
 COUNTS = {"Node": 1884, "Simple": 23, "Real": 9, "PyTorchConverted": 82, "PyTorchOperator": 35}
 """How many cases the sets have at least, counted in onnx 1.23."""

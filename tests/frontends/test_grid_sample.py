@@ -133,6 +133,7 @@ def test_open_sizes(mode: str, padding: str) -> None:
             np.testing.assert_allclose(made, expected(x, grid, mode, padding, 0), rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("channels", [2, 6])
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_what_is_outside_counts_as_zero_beside_infinities(mode: str, channels: int) -> None:

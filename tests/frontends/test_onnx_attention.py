@@ -77,7 +77,9 @@ def names_in(proto: Any) -> set[str]:
     return {str(getattr(e.target, "name", "")) for e in post_order(load(proto).main) if isinstance(e, Call)}
 
 
-@pytest.mark.parametrize("name", [*FORMS, *OTHERS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "open, side by side" else n for n in [*FORMS, *OTHERS]]
+)
 def test_agrees_with_the_reference(name: str) -> None:
     form = (FORMS | OTHERS)[name]
     proto = model(form)

@@ -70,6 +70,7 @@ def both(m: Any, *inputs: Any) -> list[Any]:
     return [interpret.run(module, list(inputs)), weft.compile(m)(*inputs)]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("source", "to"), PAIRS)
 def test_every_pair(source: str, to: str) -> None:
     x = words(source)

@@ -156,6 +156,7 @@ LOOP = """g (float[n] x, int64 k) => (float[n] last, float[k, n] rows) {
 }"""
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", ["", "seed = 4.0"])
 @pytest.mark.parametrize("trips", [None, 5, 20])
 def test_iterations_of_a_loop_draw_different_numbers(seed: str, trips: int | None) -> None:

@@ -38,6 +38,7 @@ def test_ends_of_rows_are_not_read_one_by_one(mode: str, dtype: str, row: int) -
     assert "vpinsr" not in assembly(text, target)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("mode", ["edge", "reflect", "wrap"])
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "float32"])
 @pytest.mark.parametrize("row", [1, 2, 16, 129])

@@ -12,6 +12,7 @@ from weft.ops.catalogue import OPERATORS
 COMBINE = {"none": lambda old, new: new, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("width", [1, 2, 7, 16, 33, 300])
 @pytest.mark.parametrize("reduction", COMBINE)
 @pytest.mark.parametrize("dtype", ["f32", "i64", "i8"])

@@ -34,6 +34,7 @@ def wrapped(a: int, b: int, bits: int, signed: bool) -> int:
     return low - (1 << bits) if signed and low >> (bits - 1) else low
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("exponent", ["int32", "int64", "uint8", "int8"])
 @pytest.mark.parametrize("base", BASES)
 def test_powers_of_every_dtype(base: str, exponent: str) -> None:

@@ -75,6 +75,7 @@ def test_numbers_that_are_computed_have_the_lanes_of_float32(move: str) -> None:
     assert max(s.value.lanes for s in stores(program("float16", COMPUTED[move], target), target)) == 16
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("move", [*MOVES, *COMPUTED])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("columns", [1, 31, 33, 256, None])

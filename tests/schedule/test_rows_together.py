@@ -137,6 +137,7 @@ def test_rows_of_several_axes(name: str, shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(got, expected(name, x), 3e-5, 3e-5)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("columns", [0, 3, 18, 40, 600])
 @pytest.mark.parametrize("rows", [1, 4, 11])
 def test_sums(rows: int, columns: int) -> None:

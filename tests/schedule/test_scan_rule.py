@@ -93,6 +93,7 @@ def test_sums_along_each_axis_are_right(shape: tuple[int, ...], dtype: str, name
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("n", "m"), [(1, 50), (33, 47), (0, 20), (20, 0)])
 @pytest.mark.parametrize("shape", [(N, M), (2, N, M), (M, N, 17)])
 @pytest.mark.parametrize("reverse", [False, True])

@@ -47,6 +47,7 @@ def wanted(kind: str, x: Any, first: Any, guard: bool = False) -> Any:
     return KINDS[kind][1].reduce(values, axis=1, dtype=x.dtype)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", ["llvm", "c"])
 @pytest.mark.parametrize("guard", [False, True])
 @pytest.mark.parametrize("extent", [0, 1, 7, 32])

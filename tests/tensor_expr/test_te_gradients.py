@@ -251,6 +251,7 @@ def test_tensors_in_between_and_scalars() -> None:
     np.testing.assert_allclose(dx, 18 * x + 1)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("dilation", [1, 2, 3])
 @pytest.mark.parametrize("width", [1, 2, 3])

@@ -290,6 +290,7 @@ PAIRS = {f.__name__: f for f in (arg_max, online, welford, one_value, started)}
 SHAPES = {"usual": (4, 3), "odd": (7, 5), "one": (2, 1), "few": (3, 2)}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", {**SCANS, **PAIRS})
 def test_against_differences(name: str, shape: str) -> None:

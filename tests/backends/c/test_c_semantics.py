@@ -144,6 +144,7 @@ def test_divisions_of_data_do_not_trap() -> None:
     np.testing.assert_array_equal(rest, 0)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("source", [*INTEGERS, *FLOATS, *HALVES, BOOL], ids=str)
 def test_casts(source: DType, variant: str) -> None:
