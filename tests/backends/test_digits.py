@@ -158,6 +158,7 @@ def test_products_of_open_pictures_divide_nothing_per_tile() -> None:
         np.testing.assert_allclose(exe(a), np.matmul(w.data, a), 1e-4, 1e-4)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize("axes", [(0, 2, 1, 3), (0, 2, 3, 1), (3, 1, 0, 2), (2, 0, 1, 3)])

@@ -60,6 +60,7 @@ def operands(dtype: str) -> tuple[list[int], list[int]]:
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", MEANING)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_quotients_and_remainders(dtype: str, name: str) -> None:

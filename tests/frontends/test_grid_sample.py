@@ -105,7 +105,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
@@ -119,7 +119,7 @@ def test_every_mode(mode: str, padding: str, corners: int) -> None:
         np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=2e-5, err_msg=f"{shape}")
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_open_sizes(mode: str, padding: str) -> None:
@@ -133,7 +133,7 @@ def test_open_sizes(mode: str, padding: str) -> None:
             np.testing.assert_allclose(made, expected(x, grid, mode, padding, 0), rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("channels", [2, 6])
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_what_is_outside_counts_as_zero_beside_infinities(mode: str, channels: int) -> None:
@@ -143,6 +143,7 @@ def test_what_is_outside_counts_as_zero_beside_infinities(mode: str, channels: i
     np.testing.assert_array_equal(made, np.zeros_like(made))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
 @pytest.mark.parametrize("padding", PADDINGS)
 def test_coordinates_that_are_no_places_read_nothing_outside(padding: str, value: float) -> None:

@@ -145,6 +145,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(2))
 @pytest.mark.parametrize("kind", pictures.FORMATS)
 def test_spoiled_pictures_are_decoded_or_empty(kind: str, seed: int) -> None:

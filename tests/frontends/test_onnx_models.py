@@ -42,7 +42,7 @@ def assert_agrees(path: Path, *sizes: dict[str, int], seed: int = 0, **options: 
             assert not wrong, f"{name}: {wrong}"
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", [n for n in zoo.LIGHT if n not in HEAVY])
 def test_light(name: str) -> None:
     assert_agrees(zoo.or_skip(zoo.light, name))
@@ -61,6 +61,7 @@ def test_transformers_static(name: str, exporter: str) -> None:
     assert_agrees(zoo.or_skip(zoo.transformer, name, "tiny", "static", exporter))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("exporter", ["dynamo", "classic"])
 @pytest.mark.parametrize("name", zoo.TRANSFORMERS)
 def test_transformers_dynamic(name: str, exporter: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 import weft
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("opened", [False, True])
 @pytest.mark.parametrize("shape", [(), (9,), (0,), (5, 7), (0, 7), (3, 0), (1, 1), (301, 17), (3, 4, 5), (2, 1, 3, 4)])
 def test_places(shape: tuple[int, ...], opened: bool) -> None:

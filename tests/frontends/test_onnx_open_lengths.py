@@ -62,6 +62,7 @@ def test_the_operator_tells_the_length(op: str, inputs: str, operands: dict[str,
         run(X, np.concatenate([last, last]))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 @pytest.mark.parametrize("operands", ["x s e", "x s e a", "x s e a t", "x s e - t"])
 def test_slices(operands: str, count: int) -> None:
@@ -111,7 +112,7 @@ def test_squeeze_of_open_dimensions() -> None:
         run(np.ones((1, 1, 4), np.float32))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("shape", [["n", "n"], ["n", "m"], ["b", "n", "n"], [2, "n", "n"], [70, 70], ["b", 70, 70]])
 def test_determinants_of_open_size(shape: list[Any]) -> None:
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)

@@ -109,6 +109,7 @@ def _chain_of_sizes(steps: int) -> onnx.ModelProto:
     )
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("steps", [1, 4, 12])
 def test_sizes_of_many_operators_are_computed_at_run_time(steps: int) -> None:
     exe = weft.compile(_chain_of_sizes(steps))
@@ -127,6 +128,7 @@ CROPS = [
 ]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(("type_", "target", "axes", "shapes"), CROPS)
 def test_center_crop_of_open_sizes(

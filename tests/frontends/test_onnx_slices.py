@@ -151,7 +151,7 @@ def values(n: int) -> dict[str, int]:
     return dict(zip(PLACES, (0, 1, -1, -9, n - 1, n - 2, n - 4, n + 1, -n, n // 2, -(n // 2)), strict=True))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("step", ["one", "two", "back"])
 @pytest.mark.parametrize("start", PLACES)
 def test_bounds_that_are_sizes(start: str, step: str) -> None:

@@ -133,6 +133,7 @@ def flat(value):
     return [a for v in value for a in flat(v)] if isinstance(value, tuple) else [value]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(24))
 def test_every_pass_keeps_the_meaning(seed):
     module = Maker(seed).module()

@@ -377,6 +377,7 @@ class _Maker:
         return o("add", o("tanh", rows), Project(loop, 0))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(24))
 def test_random_programs(seed):
     maker = _Maker(seed)

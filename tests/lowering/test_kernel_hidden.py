@@ -113,6 +113,7 @@ def test_triangles_of_products(rows: int, columns: int, upper: bool, k: int, fil
     np.testing.assert_allclose(np.asarray(Executable(artifact, 1)(*args)), want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("k", [-17, 0, 9])
 def test_triangles_of_open_sizes(k: int) -> None:
     open_sizes = [Var(n, INDEX) for n in ("rows", "columns")]
@@ -124,6 +125,7 @@ def test_triangles_of_open_sizes(k: int) -> None:
         np.testing.assert_allclose(np.asarray(Executable(artifact, 2)(*args)), want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("length", [16, 70, 128])
 def test_causal_attention_keeps_every_bit(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values behind the mask that are no numbers included."""

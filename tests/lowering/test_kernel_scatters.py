@@ -69,6 +69,7 @@ def test_single_steps_stay(steps: int, dtype: str, form: str, target: Target) ->
     assert lanes(update(steps, dtype, form), target) == {1}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("open_size", [False, True])
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("indices", ["i64", "i32"])

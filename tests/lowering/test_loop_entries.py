@@ -255,6 +255,7 @@ class _Failing(_Maker):
 PLACES = [build.var(f"places{j}", (n,), "int64") for j in range(2)]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(24))
 def test_random_programs_fail_where_the_interpreter_does(seed):
     maker = _Failing(seed)

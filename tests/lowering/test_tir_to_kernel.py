@@ -290,6 +290,7 @@ def schedule_conv(program: Program, tile: int, pad_at: bool = False) -> Schedule
     return s
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("size", "stride", "tile"), [(8, 1, 4), (7, 1, 4), (9, 2, 3), (4, 1, 4)])
 def test_convolution_with_inlined_padding(size: int, stride: int, tile: int) -> None:
     x, w = values((1, size, size, 3)), values((3, 3, 3, 16))

@@ -197,6 +197,7 @@ def worked() -> Counter[str]:
     return Counter()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(16))
 def test_passes_keep_the_meaning_of_networks(seed: int, worked: Counter[str]) -> None:
     check(seed, worked)

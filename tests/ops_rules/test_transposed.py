@@ -122,6 +122,7 @@ def test_each_dtype(dtype: str) -> None:
     np.testing.assert_array_equal(run(after, [x]), run(before, [x]))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("sizes", [(2, 1, 1), (1, 3, 8), (3, 7, 2), (0, 3, 4)])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 def test_open_sizes(stride: int, sizes: tuple[int, ...]) -> None:

@@ -91,6 +91,7 @@ def test_an_image_in_the_second_level_cache_is_not_prefetched() -> None:
 SIZES = [(300, 1030, 130), (257, 1500, 97), (1024, 1025, 200), (300, 1024, 0), (0, 1024, 128), (130, 2049, 1)]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_transposed_products_agree_with_numpy(sizes: tuple[int, int, int], dtype: str) -> None:

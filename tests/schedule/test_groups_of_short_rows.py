@@ -26,6 +26,7 @@ def grouped(space: tuple[int, ...], channels: int = 16, groups: int = 2, kernel:
     return Module.of(build.function([x], call(op("conv"), [x, build.constant(weights.astype(np.float32))], attrs)))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("space", [(14, 14), (15, 12), (9, 11), (4, 14, 14), (3, 12, 13)])
 def test_sums_stay_in_registers(space: tuple[int, ...]) -> None:
     machine = Target("zen4")
@@ -33,7 +34,7 @@ def test_sums_stay_in_registers(space: tuple[int, ...]) -> None:
     assert not [v.reasons for v in judged if any("is in memory" in reason for reason in v.reasons)]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(9)
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 11, 12, 13, 14, 15, 16, 17, 23])
 @pytest.mark.parametrize("lines", [(5,), (14,), (3, 14)])
 def test_agrees_with_the_interpreter(width: int, lines: tuple[int, ...]) -> None:

@@ -121,6 +121,7 @@ def test_windows_of_single_channels() -> None:
     np.testing.assert_array_equal(run_program(s.program, given)[0], run(original, given)[0])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("size, pixels, channels", [(8, 2, 2), (5, 3, 1)])
 @pytest.mark.parametrize("tile", [2, 4])
 def test_minimal_filtering(size: int, pixels: int, channels: int, tile: int) -> None:

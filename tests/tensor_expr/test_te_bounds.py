@@ -324,6 +324,7 @@ def form(rng: random.Random, i: Any, depth: int) -> Any:
     return made()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(30))
 def test_random_forms_of_indices(seed: int) -> None:
     """What is proved is inside for all sizes, what is refused for none, and conditions hold for the sizes that fit."""
