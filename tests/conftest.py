@@ -18,6 +18,8 @@ import skips
 import thinned
 
 os.environ.setdefault("WEFT_STRICT", "1")  # for processes that tests start, too
+if "PYTEST_XDIST_WORKER" in os.environ:  # the cores are busy: processes that build cost more than they give
+    os.environ.setdefault("WEFT_JOBS", "1")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -64,7 +64,7 @@ class Running:
         return True
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [6, pytest.param(100, marks=pytest.mark.slow)])
 def test_nothing_is_lost(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "cache"))
     folder, pick = tmp_path / "files", named("killed programs")
@@ -74,7 +74,8 @@ def test_nothing_is_lost(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyP
     ended: list[Running] = []
     while waiting or running:
         while waiting and len(running) < AT_ONCE:
-            running.append(Running(folder, waiting.popleft(), dict(os.environ), pick))
+            environment = {**os.environ, "WEFT_JOBS": "2"}  # with a process that builds beside it
+            running.append(Running(folder, waiting.popleft(), environment, pick))
         ended.append(running.popleft())
         ended[-1].end()
 

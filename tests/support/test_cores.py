@@ -119,5 +119,9 @@ def test_a_system_without_these_files(tmp_path):
 def test_the_variable_overrides_the_count(monkeypatch):
     monkeypatch.setenv("WEFT_NUM_THREADS", "37")
     assert cores.default_threads() == 37
+    monkeypatch.delenv("WEFT_JOBS", raising=False)
+    assert cores.default_jobs() == 37
+    monkeypatch.setenv("WEFT_JOBS", "3")
+    assert cores.default_jobs() == 3 and cores.default_threads() == 37
     monkeypatch.delenv("WEFT_NUM_THREADS")
     assert cores.default_threads() == cores.usable_cores() <= cores.physical_cores() <= len(cores.affinity())

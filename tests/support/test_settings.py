@@ -45,6 +45,7 @@ def test_sizes(monkeypatch: pytest.MonkeyPatch, text: str, bytes_: int) -> None:
         ("WEFT_NUM_THREADS", "two"),
         ("WEFT_NUM_THREADS", "-2"),
         ("WEFT_NUM_THREADS", "1.5"),
+        ("WEFT_JOBS", "0"),
         ("WEFT_VERIFY", "perhaps"),
         ("WEFT_CACHE_DIR", "~nosuchuser/x"),
         ("WEFT_DUMP", "~nosuchuser"),

@@ -80,7 +80,7 @@ def jobs_option(f: F) -> F:
         "--jobs",
         type=click.IntRange(1),
         default=None,
-        help="Number of processes that build kernels. [default: all cores, or WEFT_NUM_THREADS]",
+        help="Number of processes that build kernels. [default: all cores, or WEFT_JOBS]",
     )(f)
 
 

@@ -15,6 +15,7 @@ from math import inf
 from typing import Final
 
 from weft.expr.affine import (
+    Mono,
     Poly,
     Ring,
     add,
@@ -84,6 +85,9 @@ class Solver:
         """Drop remembered answers, because the state has changed."""
         self._answers: dict[Key, bool] = {}
         self._intervals: dict[int, Interval] = {}
+        self._products: dict[Mono, Interval] = {}
+        self._unfinished = 0
+        """Atoms whose intervals are being computed: until then they count as unknown."""
         self._nodes: dict[Expr, Interval] = {}
         self._plain: dict[int, bool] = {}
         self._failed: dict[Key, int] = {}
@@ -158,28 +162,36 @@ class Solver:
         """Constant bounds of ``p``, term by term."""
         lo: int | float = 0
         hi: int | float = 0
+        known = self._products
         for mono, c in p.items():
             if not mono:
                 lo, hi = lo + c, hi + c
                 continue
-            each = self.atom_interval(mono[0])
-            for atom in mono[1:]:
-                each = times(each, self.atom_interval(atom))
-            if len(mono) == 2 and mono[0] == mono[1]:
-                each = each.meet(Interval(0, inf))
-            if c > 0:
-                lo, hi = lo + (c * each.lo if each.lo else 0), hi + (c * each.hi if each.hi else 0)
-            else:
-                lo, hi = lo + (c * each.hi if each.hi else 0), hi + (c * each.lo if each.lo else 0)
+            least, most = known.get(mono) or self._product_interval(mono)
+            if c < 0:
+                least, most = most, least
+            lo, hi = lo + (c * least if least else 0), hi + (c * most if most else 0)
             if lo == -inf and hi == inf:
                 return EVERYTHING
         return Interval(lo, hi)
+
+    def _product_interval(self, mono: Mono) -> Interval:
+        each = self.atom_interval(mono[0])
+        for atom in mono[1:]:
+            each = times(each, self.atom_interval(atom))
+        if len(mono) == 2 and mono[0] == mono[1]:
+            each = each.meet(Interval(0, inf))
+        if not self._unfinished:
+            self._products[mono] = each
+        return each
 
     def atom_interval(self, atom: int) -> Interval:
         found = self._intervals.get(atom)
         if found is None:
             self._intervals[atom] = EVERYTHING
+            self._unfinished += 1
             found = self._intervals[atom] = self._atom_interval(atom)
+            self._unfinished -= 1
         return found
 
     def _atom_interval(self, atom: int) -> Interval:

@@ -41,8 +41,8 @@ class Options:
     float32. A target without instructions for such products computes in float32 (:attr:`Report.notes` says so).
     ``seed`` is that of random numbers in models, an integer or ``"input"``: the model then has one more input,
     ``seed``, for the seed of each run (docs/semantics.md).
-    ``jobs`` processes build kernels (None: the value of ``WEFT_NUM_THREADS``, or the number of cores; 1: only this
-    process); the kernels do not depend on it.
+    ``jobs`` processes build kernels (None: the value of ``WEFT_JOBS``, or of ``WEFT_NUM_THREADS``, or the number of
+    cores; 1: only this process); the kernels do not depend on it.
     """
 
     layouts: bool = True

@@ -28,7 +28,7 @@ from weft.pipeline.schedules import ScheduleSource, layouts_of, source_for
 from weft.plugins.registry import STOCK, Registry
 from weft.runtime.artifact import Artifact, CodeObject, Variant
 from weft.runtime.program import ExecutableProgram
-from weft.support.cores import default_threads
+from weft.support.cores import default_jobs
 from weft.support.errors import ModelError
 from weft.support.progress import Reporter, Silent
 from weft.support.version import VERSION
@@ -93,7 +93,7 @@ def _compile_module(
         dict.fromkeys(c.target for c in _calls(fused) if isinstance(c.target, Function) and c.target.is_primitive)
     )
     with report.stage("kernels"):
-        jobs = default_threads() if options.jobs is None else options.jobs
+        jobs = default_jobs() if options.jobs is None else options.jobs
         placement = offloaded(fused, first, registry.backend_of(first))
         there = [g for g in groups if g in placement.groups]
         groups = [g for g in groups if g not in placement.groups]

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from weft.support.settings import NUM_THREADS
+from weft.support.settings import JOBS, NUM_THREADS
 
 _ROOT: Final = Path("/")
 
@@ -24,6 +24,12 @@ def default_threads() -> int:
     """Threads to use where the caller says nothing: ``WEFT_NUM_THREADS``, or else :func:`usable_cores`."""
     chosen = NUM_THREADS.get()
     return usable_cores() if chosen is None else chosen
+
+
+def default_jobs() -> int:
+    """Processes that build kernels where the caller says nothing: ``WEFT_JOBS``, or else :func:`default_threads`."""
+    chosen = JOBS.get()
+    return default_threads() if chosen is None else chosen
 
 
 def usable_cores(files: Path = _ROOT, processors: Collection[int] | None = None) -> int:

@@ -102,6 +102,9 @@ CACHE_LIMIT: Final[Setting[int]] = Setting(
 NUM_THREADS: Final[Setting[int | None]] = Setting(
     "WEFT_NUM_THREADS", _count, _none, "threads for compiling and running; default: the cores of this process"
 )
+JOBS: Final[Setting[int | None]] = Setting(
+    "WEFT_JOBS", _count, _none, "processes that build the kernels of a model; default: as many as WEFT_NUM_THREADS"
+)
 VERIFY: Final[Setting[bool]] = Setting("WEFT_VERIFY", _flag, lambda: False, "verify the program after every pass")
 STRICT: Final[Setting[bool]] = Setting(
     "WEFT_STRICT", _flag, lambda: False, "a schedule rule that fails is an error, not only slower code"
@@ -120,6 +123,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     CACHE_DIR,
     CACHE_LIMIT,
     NUM_THREADS,
+    JOBS,
     VERIFY,
     STRICT,
     PROGRESS,
