@@ -49,7 +49,6 @@ def test_texts_of_groups(name: str, golden: Callable[[str, str], None]) -> None:
         golden(f"{name}-{stage}" + ("" if "." in stage else ".txt"), text)
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", representative.GRAPHS)
 def test_traces_of_groups_are_read_back(name: str) -> None:
     text = dict(texts(name))["trace.json"]

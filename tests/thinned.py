@@ -2,8 +2,9 @@
 
 A test (or a file, by ``pytestmark``) with ``@pytest.mark.thinned(n)`` runs one of ``n`` of its cases. Which ones is
 drawn from its name and the seed of the run: the same in every usual run, others with ``--fresh-seeds``. The mark is for
-tests whose cases share their code and their way to fail, where each takes a noticeable part of a second. Lists whose
-every entry is a thing of its own (an operator, a rule, an error) are not thinned.
+tests whose cases share their code and their way to fail, where each takes a noticeable part of a second: seeds, sizes,
+dtypes, combinations of them. Lists whose every entry is a thing of its own (an operator, a model, a rule, a back end,
+an error) are not thinned.
 """
 
 from __future__ import annotations

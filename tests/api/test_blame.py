@@ -161,7 +161,6 @@ def test_a_mistake_of_the_program_around_the_kernels(monkeypatch: pytest.MonkeyP
     assert blame(parse(TEXT, OPERATORS), CPU, GIVEN).stage == "program"
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("stage", ["tir", "scheduled", "kernel", "machine code"])
 def test_of_large_kernels_a_sample_is_interpreted(monkeypatch: pytest.MonkeyPatch, plant: Plant, stage: str) -> None:
     monkeypatch.setattr(room, "MAX_INTERPRETED_FLOPS", 2_000_000)

@@ -43,7 +43,6 @@ SLOW = (
 """Families that take more than two seconds, unless nothing like them is among the others."""
 
 
-@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in FAMILIES])
 def test_twice_the_size_takes_twice_the_calls(name: str) -> None:
     family, n = FAMILIES[name], SIZES.get(name, 64)

@@ -21,7 +21,6 @@ def _run(name: str, shapes: list[tuple], attrs: dict, sizes: dict[str, int]) -> 
     return exe(*(rng.standard_normal([sizes.get(d, d) for d in s]).astype(np.float32) for s in shapes))
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "shapes", "attrs", "expected"),
     [

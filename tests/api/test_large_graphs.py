@@ -112,7 +112,7 @@ def test_many_dimensions(rank: int) -> None:
     np.testing.assert_allclose(made(x), e / e.sum(rank // 2, keepdims=True), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("form", ["at once", "one by one", "from a sequence", "computed", "in a branch"])
 @pytest.mark.parametrize("count", [33, 70, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_join_of_many_open_sizes(count: int, form: str) -> None:

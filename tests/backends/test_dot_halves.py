@@ -62,7 +62,7 @@ def test_products(shape: tuple[int, int, int]) -> None:
     agree(*product(*shape, weights=False))
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("channels", [16, 24, 40])
 def test_convolutions(channels: int, stride: int) -> None:

@@ -78,7 +78,6 @@ int32_t choose(void *const *b, const int64_t *s) {
 """
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize("flags", [(), ("-O0",), ("-fPIC", "-O3")])
 def test_tables_functions_and_data(machine: Machine, flags: tuple[str, ...]) -> None:
     """What a C compiler makes of static data, function pointers, jump tables and calls of the library is relocated."""
@@ -159,7 +158,7 @@ def test_powers(machine: Machine) -> None:
 NUMBERS = ("bool", "int8", "uint8", "int16", "int32", "int64", "uint32", "float16", "bfloat16", "float32", "float64")
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("source", NUMBERS)
 def test_casts(machine: Machine, source: str) -> None:
     """Casts to every type, of values that both types have. For 16-bit floats these are every 37th code."""
@@ -313,7 +312,6 @@ def run_graph(machine: Machine, text: str, options: Options) -> None:
         np.testing.assert_allclose(values[result], want, rtol=2e-4, atol=2e-4)
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize("text", [MODEL, ROWS], ids=["layers", "rows"])
 def test_networks(machine: Machine, text: str) -> None:
     run_graph(machine, text, Options())
@@ -340,7 +338,7 @@ def test_operators_that_always_run_exist() -> None:
     assert set(OPERATORS) >= OFTEN
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(("o", "cases"), _cases())
 def test_operators(machine: Machine, o: OpDef, cases: tuple[Case, ...]) -> None:
     for case in cases:

@@ -68,7 +68,6 @@ FOREIGN = (
 PLAIN = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "zen4")
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("name", "precision"), [*((n, "f32") for n in PLAIN), ("zen4", "bf16"), ("sapphire-rapids", "bf16")]
 )

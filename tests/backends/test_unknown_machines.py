@@ -59,7 +59,6 @@ def test_known_machines_need_no_helper() -> None:
     assert [n for n in names if not apart.is_known(Target(n).cpu)] == []
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("step", ["request", "kind", "answer"])
 def test_after_an_interrupt_the_next_answer_is_the_right_one(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C between a request and the end of its answer: the rest must not be read as the answer to the next one."""

@@ -330,7 +330,7 @@ def test_the_instructions_are_there_with_the_features() -> None:
     assert {f for f, search in PATTERNS.items() if search(every) is None} == NEVER_USED
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("machine", [m if m in OFTEN else pytest.param(m, marks=pytest.mark.slow) for m in MACHINES])
 @pytest.mark.parametrize("name", KERNELS)
 def test_right_without(name: str, machine: str) -> None:

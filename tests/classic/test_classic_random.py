@@ -262,7 +262,7 @@ def one_case(seed: int, accepted: Counter[str]) -> None:
         raise
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("part", range(6))
 def test_random_classic_schedules(part: int) -> None:
     accepted: Counter[str] = Counter()

@@ -202,7 +202,7 @@ class Pairs(Example):
 EXAMPLES = (Copies, Partials, Rolling, Predicates, Grouped, Threads, Pairs)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.__name__)
 @pytest.mark.parametrize("seed", seeds(6))
 def test_any_order_gives_the_same_loops(example: type[Example], seed: int) -> None:

@@ -171,7 +171,6 @@ def test_differences_count_nan() -> None:
     assert difference([np.zeros(0)], [np.zeros(0)]) == (0.0, 0.0)
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("peer", ["torch", "openvino", "tvm", pytest.param("torch-compile", marks=pytest.mark.slow)])
 def test_bench_against_other_peers(peer: str, weft_command: Weft, tmp_path: Path) -> None:
     pytest.importorskip(peer.split("-")[0])
@@ -268,7 +267,6 @@ def test_an_engine_without_a_time_limit_is_left_out(tmp_path: Path, monkeypatch:
     assert engine.process.poll() is not None
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ["small.weft", "renamed.onnx", "without_suffix"])
 @pytest.mark.parametrize("command", ["bench", "compile", "blame"])
 def test_commands_for_models_say_what_takes_an_artifact(

@@ -43,7 +43,6 @@ def test_errors_have_their_status_also_if_nobody_reads_them(tmp_path: Path) -> N
     assert shell("$WEFT run absent.onnx 2>&-", tmp_path).returncode == 1
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "variables", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
 )

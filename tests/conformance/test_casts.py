@@ -87,7 +87,6 @@ def wrong(x: Array, made: Array, expected: Array, to: str) -> Array:
     return np.asarray(differs, bool) & (np.trunc(numbers) >= low) & (np.trunc(numbers) < high)
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("source", [n if n in OFTEN else pytest.param(n, marks=pytest.mark.slow) for n in KINDS])
 @pytest.mark.parametrize("saturate", [1, 0])
 def test_every_value(source: str, saturate: int) -> None:

@@ -180,7 +180,6 @@ def test_slices_and_ranges_with_computed_bounds() -> None:
     )
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_recurrent_layers_over_an_open_length(kind: str) -> None:
     gates, hidden = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], 5

@@ -296,7 +296,7 @@ def test_one_hot_outside_is_off() -> None:
         np.testing.assert_array_equal(first(f(np.array([1, 3, -4, -1]))), [[0, 1, 0], [0] * 3, [0] * 3, [0, 0, 1]])
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_lengths_of_sequences(op: str, direction: str) -> None:

@@ -66,7 +66,7 @@ def _boxes(count: int, classes: int, batches: int) -> tuple[np.ndarray[Any, Any]
     return corners.reshape(batches, count, 4).astype(np.float32), scores.astype(np.float32)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("center", [0, 1])
 @pytest.mark.parametrize("given", [3, 4, 5])
 def test_suppression_with_everything_at_run_time(given: int, center: int) -> None:

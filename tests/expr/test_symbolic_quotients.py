@@ -85,7 +85,6 @@ NOT_PROVED = [
 ]
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("extent", "claim"), PROVED, ids=lambda e: str(e))
 def test_proved_inside_the_loop(extent: Expr, claim: Expr) -> None:
     assert _facts(extent).prove(claim)

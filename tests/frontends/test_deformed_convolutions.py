@@ -27,7 +27,7 @@ CASES = {
 }
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("batch", [1, "n"])
 def test_deformed_convolution(case: str, batch: Any) -> None:

@@ -45,7 +45,7 @@ def computed(model: Any, inputs: dict[str, Array], target: str = "cpu") -> Array
     return np.array(weft.compile(model, target=target, threads=1)(*inputs.values()))
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["none", "one", "for each column"])
 @pytest.mark.parametrize("signs", SIGNS, ids="-".join)
 def test_products(signs: tuple[str, str], kind: str) -> None:
@@ -60,7 +60,7 @@ def test_products(signs: tuple[str, str], kind: str) -> None:
             np.testing.assert_array_equal(computed(model, inputs, target), want, err_msg=f"{m, k, n, fixed, target}")
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["none", "one", "for each column"])
 @pytest.mark.parametrize("signs", SIGNS, ids="-".join)
 @pytest.mark.parametrize("shape", [(3, 16, 1), (20, 7, 1), (32, 32, 2), (8, 8, 8)], ids=str)

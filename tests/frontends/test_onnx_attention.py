@@ -77,7 +77,6 @@ def names_in(proto: Any) -> set[str]:
     return {str(getattr(e.target, "name", "")) for e in post_order(load(proto).main) if isinstance(e, Call)}
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n == "open, side by side" else n for n in [*FORMS, *OTHERS]]
 )

@@ -56,7 +56,7 @@ def test_missing_operators_are_named_when_prepared() -> None:
         backend.prepare(model([helper.make_node("NoSuchThing", ["x"], ["y"])], [tensor_info("x", [2])], ["y"]))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("length", [5, 20])
 @pytest.mark.parametrize(("kind", "gates", "outputs"), [("LSTM", 4, 3), ("GRU", 3, 2), ("RNN", 1, 2)])
 def test_sequences_of_different_lengths(kind: str, gates: int, outputs: int, length: int) -> None:

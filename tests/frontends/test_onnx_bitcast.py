@@ -133,7 +133,6 @@ def test_half_arithmetic_between_words() -> None:
         assert same_bits(np.asarray(made), (half + half).view(np.int16))
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float32"])
 def test_choices_and_moves_keep_bits(dtype: str) -> None:
     """A choice between tensors and a transpose between two reinterpretations."""

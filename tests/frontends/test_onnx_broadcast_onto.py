@@ -23,7 +23,7 @@ def model(op: str, sizes: list[Any], parameter: list[Any]) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("op", OPERATORS)
 @pytest.mark.parametrize("parameter", [["d"], ["c"], [8], [1]], ids=str)
 @pytest.mark.parametrize("last", ["c", 8])

@@ -42,7 +42,7 @@ def assert_agrees(path: Path, *sizes: dict[str, int], seed: int = 0, **options: 
             assert not wrong, f"{name}: {wrong}"
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", [n for n in zoo.LIGHT if n not in HEAVY])
 def test_light(name: str) -> None:
     assert_agrees(zoo.or_skip(zoo.light, name))

@@ -112,7 +112,7 @@ def test_squeeze_of_open_dimensions() -> None:
         run(np.ones((1, 1, 4), np.float32))
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("shape", [["n", "n"], ["n", "m"], ["b", "n", "n"], [2, "n", "n"], [70, 70], ["b", 70, 70]])
 def test_determinants_of_open_size(shape: list[Any]) -> None:
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)

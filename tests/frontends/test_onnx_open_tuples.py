@@ -157,7 +157,7 @@ def test_scattered(depth: int, lead: tuple[int, ...], reduction: str) -> None:
         run(X, np.concatenate([places] * 2, -1), given["u"])
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("opened", [(-1,), (0, 1, -1), (0, 1, 2, -1)])
 @pytest.mark.parametrize("shape", [(2, 3, 5, 4), (1, 2, 4, 5, 3)])
 def test_sampled_on_a_grid(shape: tuple[int, ...], opened: tuple[int, ...]) -> None:

@@ -143,7 +143,6 @@ def start(scheme: Scheme) -> Array:
     return steps.astype(np.float32) * scheme.scale
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_each_layer_from_the_operands_of_onnxruntime(name: str) -> None:
     scheme, x = SCHEMES[name], start(SCHEMES[name])

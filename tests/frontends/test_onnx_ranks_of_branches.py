@@ -126,7 +126,6 @@ CASES: dict[str, tuple[list[Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("shape", [(3, 4), ("a", "b")], ids=["known", "open"])
 @pytest.mark.parametrize("name", CASES)
 def test_readers_follow(name: str, shape: Sequence[Any]) -> None:
@@ -231,7 +230,7 @@ def drawn(rng: random.Random) -> tuple[list[Any], str]:
     return nodes, " ".join(outputs)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(30))
 def test_random_models(seed: int) -> None:
     rng = random.Random(seed)

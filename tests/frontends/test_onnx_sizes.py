@@ -128,7 +128,7 @@ CROPS = [
 ]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(("type_", "target", "axes", "shapes"), CROPS)
 def test_center_crop_of_open_sizes(

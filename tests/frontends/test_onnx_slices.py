@@ -59,7 +59,7 @@ def test_sizes_known_at_run_time() -> None:
     assert [m.tolist() for m in made] == [[[5, 3, 2, 0]], [[0, 3]]]
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("step", [1, 2, -1, -2, -3])
 @pytest.mark.parametrize("joined", [True, False])
 def test_bounds_of_an_open_size(step: int, joined: bool) -> None:
@@ -151,7 +151,7 @@ def values(n: int) -> dict[str, int]:
     return dict(zip(PLACES, (0, 1, -1, -9, n - 1, n - 2, n - 4, n + 1, -n, n // 2, -(n // 2)), strict=True))
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("step", ["one", "two", "back"])
 @pytest.mark.parametrize("start", PLACES)
 def test_bounds_that_are_sizes(start: str, step: str) -> None:

@@ -32,7 +32,7 @@ def parts_of(x: np.ndarray, count: int, axis: int) -> list[np.ndarray] | None:
     return np.split(x, [part * n for n in range(1, count)], axis)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("axis", [0, -1])
 @pytest.mark.parametrize("count", [1, 2, 3, 4])

@@ -47,7 +47,6 @@ def groups(function: Function) -> list[list[str]]:
     return [operators_in(e.target) for e in post_order(fused) if isinstance(e, Call) and isinstance(e.target, Function)]
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("products", [2, 3, 4, 5])
 def test_chains_do_not_overlap(products: int) -> None:
     function = alternating(products)

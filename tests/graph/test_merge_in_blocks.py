@@ -146,7 +146,6 @@ def agrees(module: Module, **options: object) -> Executable:
     return exe
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "program",
     [in_a_branch, before_branches, in_a_loop, in_a_scan, in_a_recursive_function, behind_a_call, in_a_closure],
@@ -226,7 +225,7 @@ def grown(rng: random.Random, x: GraphExpr, flag: GraphExpr, depth: int) -> Grap
     return o("softmax", total, axis=-1)
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("seed", seeds(16))
 @pytest.mark.parametrize("max_ops", [1, 64])
 def test_random_programs(seed: int, max_ops: int) -> None:

@@ -161,7 +161,7 @@ def test_unknown_rows_are_left_alone() -> None:
     assert PASS.run(open_rows) is open_rows
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", seeds(20))
 def test_random_programs(seed: int) -> None:
     """Interpreter before and after the pass, and compiled code with and without it."""

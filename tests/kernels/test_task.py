@@ -95,7 +95,6 @@ MODELS = {name: (made, arguments) for name, made, arguments in models()}
 SAMPLE = ("squeezenet", "shufflenet", "bert-dynamic", "lstm", "gpt2-decode", "resnet50-bf16", "winml_SqueezeNet_fp16")
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", [n if n in SAMPLE else pytest.param(n, marks=pytest.mark.slow) for n in MODELS])
 def test_tasks_of_real_kernels_are_read_back(name: str) -> None:
     made, arguments = MODELS[name]
@@ -269,7 +268,6 @@ def shown(capfd: pytest.CaptureFixture[str], *words: object) -> str:
     return capfd.readouterr().out
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_commands_show_tasks(task: KernelTask, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "task.txt"

@@ -70,7 +70,7 @@ def some(space: Space, program: Program, rng: Random) -> Trace:
         return trace
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("make", [product, two_sizes, counted], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("seed", range(2))
 def test_every_size_is_right_under_any_dispatch(make: Any, seed: int) -> None:

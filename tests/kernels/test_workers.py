@@ -127,7 +127,7 @@ def test_the_work_of_a_worker_that_dies_is_done_here() -> None:
         assert set(built(workers)) == {t.key for t in wanted}
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("step", ["to_text", "send", "receive", "from_bytes"])
 @pytest.mark.parametrize("call", [0, 1, 2])
 def test_no_task_is_lost_wherever_a_worker_fails(

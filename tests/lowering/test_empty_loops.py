@@ -43,7 +43,7 @@ def sizes_and_rows() -> tuple[Any, Any, Tensor]:
     return n, m, te.placeholder((n, m), "int32", name="A")
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("factors", [(None, "m"), (2, None, "m"), (None, "m + 1"), ("m", None)])
 def test_a_reduction_split_by_its_own_size(factors: tuple[Any, ...], sizes: tuple[int, int]) -> None:
@@ -57,7 +57,7 @@ def test_a_reduction_split_by_its_own_size(factors: tuple[Any, ...], sizes: tupl
     judged(original, s.program, sizes)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("sizes", SIZES)
 def test_a_consumer_beside_an_empty_loop(sizes: tuple[int, int]) -> None:
     n, m, a = sizes_and_rows()

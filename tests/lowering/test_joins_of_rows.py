@@ -235,7 +235,6 @@ def _joined_along(made: GraphExpr) -> int:
     return len(made.tensor.shape) - 1 if isinstance(last, int) and last >= 256 else 1
 
 
-@pytest.mark.thinned(6)
 @pytest.mark.parametrize("name", PRODUCERS)
 def test_every_kind_of_kernel_writes_rows(name: str) -> None:
     """Beside a part that no rule but that of element-wise kernels writes, in front of it and behind it."""
@@ -254,7 +253,7 @@ ANCHORS = ("product", "product_and_row", "convolution", "pointwise", "winograd",
 """What is never computed in the kernel that joins."""
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", PRODUCERS)
 def test_fused_groups_in_the_layouts_of_the_machine_write_rows(name: str) -> None:
     (x, first), (y, second) = PRODUCERS[name]("x"), PRODUCERS[name]("y")
@@ -301,7 +300,7 @@ def test_branches_and_their_rows() -> None:
             np.testing.assert_allclose(Executable(artifact, 1)(*given), interpret(m, given), rtol=1e-5)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(25))
 @pytest.mark.parametrize("max_ops", [1, 64])
 def test_random_graphs_of_joins_of_rows(seed: int, max_ops: int) -> None:

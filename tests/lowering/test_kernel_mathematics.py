@@ -256,7 +256,6 @@ WIDE = {name: (low, high) for name, (_, low, high, _) in UNARY.items() if name !
 WIDE |= {**dict.fromkeys(CIRCULAR, (-40, 40)), "exp": (-750, 712), "exp2": (-1080, 1026)}
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", WIDE)
 def test_error_bounds_of_float64(name: str) -> None:
     """Against 60 digits: units of the last place, at the edges exactly what NumPy gives."""
@@ -284,7 +283,6 @@ def test_error_bounds_of_float64(name: str) -> None:
         assert worst <= bound, (name, at, worst)
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", WIDE)
 def test_float64_scalars_and_machines_without_fma_agree(name: str) -> None:
     x = wide_points(*WIDE[name], True)

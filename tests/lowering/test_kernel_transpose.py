@@ -105,7 +105,7 @@ def test_rows_of_open_and_odd_sizes_are_read_once(sizes: tuple[int | None, int |
     assert "shuffle" in to_text(kernel)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "bool"])
 @pytest.mark.parametrize("order", [(1, 0), (0, 2, 1), (2, 1, 0), (0, 2, 3, 1), (0, 3, 1, 2)])
 def test_open_sizes(order: tuple[int, ...], dtype: str) -> None:
@@ -157,7 +157,7 @@ def test_the_rest_of_an_open_tile_is_read_by_rows(order: tuple[int, ...], dtype:
     assert all(isinstance(at, Ramp) and at.stride is Const(1) for at in vectors), "lanes are read one by one"
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "int64", "bool"])
 @pytest.mark.parametrize("order", [(1, 0), (0, 2, 1), (3, 2, 1, 0), (4, 2, 0, 3, 1)])
 def test_rests_of_every_length(order: tuple[int, ...], dtype: str) -> None:

@@ -125,7 +125,7 @@ def test_loops_over_several_vectors_stay() -> None:
     assert join_updates(Program("f", (A, B), loop, sizes=(N,))).body is loop
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["float32", "int32", "float64", "float16"])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_windows_of_open_sizes(dtype: str, stride: int) -> None:

@@ -65,13 +65,11 @@ def agrees(name: str, ours: list[np.ndarray], theirs: list[np.ndarray], misses: 
     assert not wrong, f"{name}: {wrong}"
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in zoo.LIGHT])
 def test_light_models(name: str) -> None:
     check(zoo.or_skip(zoo.light, name))
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", zoo.TRANSFORMERS)
 @pytest.mark.parametrize("sizes", ["static", "dynamic"])
 def test_small_transformers(name: str, sizes: str) -> None:

@@ -21,7 +21,7 @@ FEWEST_ARCHITECTURES = 120
 EVERY = [e if e.sample else pytest.param(e, marks=pytest.mark.slow) for e in ENTRIES]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("entry", EVERY, ids=lambda e: e.name)
 def test_agrees_with_onnxruntime(entry: Entry) -> None:
     path = zoo.or_skip(cache.model, entry)

@@ -27,7 +27,7 @@ CASES = [
 ]
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("name", "attrs"), CASES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_axis_and_few_elements(shape: tuple[Any, ...], name: str, attrs: dict[str, bool]) -> None:

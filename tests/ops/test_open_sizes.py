@@ -123,7 +123,6 @@ def check(o: OpDef, case: Case, fused: bool) -> None:
         agree(exe(*values), want, case, where)
 
 
-@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "name", [n if n in USUAL else pytest.param(n, marks=pytest.mark.slow) for n in sorted(OPERATORS)]
 )

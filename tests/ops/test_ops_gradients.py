@@ -440,7 +440,6 @@ def test_further_derivatives_of_running_products_at_zeros_against_pytorch(exclus
     np.testing.assert_allclose(exe(value)[1], tx.grad.numpy(), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("axis", [0, -1])
 def test_recurrences_and_products_of_open_sizes(axis, reverse):

@@ -97,7 +97,7 @@ def test_padding_is_not_multiplied(space: tuple[int, ...]) -> None:
     assert [shape[1] * shape[-2] for _, shape in found[1:]] == [24, 20]
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("channels", "space", "kernel", "batch", "changes"),
     [
@@ -125,7 +125,7 @@ def test_agrees_with_the_interpreter(
     assert results[0].tobytes() == results[1].tobytes()
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", [IN_C, "llvm -mcpu=x86-64-v3", "llvm -mcpu=x86-64"])
 @pytest.mark.parametrize("space", [(9, 11), (3, 5, 9)])
 def test_agrees_on_other_machines(target: str, space: tuple[int, ...]) -> None:
@@ -149,7 +149,7 @@ def test_an_open_number_of_images(space: tuple[int, ...]) -> None:
         np.testing.assert_allclose(found, np.asarray(run(module, [x])), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize("inputs", [24, 20, 40])
 def test_transformed_weights_have_whole_blocks(tile: int, inputs: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def compiled(
     return np.asarray(weft.api.compile(module, threads=1, target=target, options=Options(jobs=1))(x))
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", seeds(30))
 def test_random_windows(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -85,7 +85,7 @@ def test_random_windows(seed: int) -> None:
         done += 1
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["max_pool", "avg_pool"])
 @pytest.mark.parametrize("window", [(5, 1, 2), (4, 3, 0), (13, 1, 6), (3, 4, 1)], ids=str)
 def test_windows_of_open_sizes(name: str, window: tuple[int, int, int]) -> None:
@@ -99,7 +99,6 @@ def test_windows_of_open_sizes(name: str, window: tuple[int, int, int]) -> None:
         np.testing.assert_allclose(compiled(name, attrs, x, (2, 3, height, width)), want, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["llvm -mcpu=x86-64-v2", "llvm -mcpu=x86-64-v3", "c"])
 def test_windows_on_other_targets(target: str) -> None:
     rng = np.random.default_rng(1)
@@ -120,7 +119,7 @@ def test_two_passes_are_taken_where_they_save_operations(kernel: int, stride: in
     assert in_two_passes("max_pool", attrs, shape) is two
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("blocked", [False, True])

@@ -80,7 +80,7 @@ def check(found: Any, x: Array, told: str, **attrs: Any) -> None:
         np.testing.assert_array_equal(*same, err_msg=f"{name} of {told}")
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("k", [1, 2, 5, 31, 33, 50, 64, 65, 300])
 @pytest.mark.parametrize("dtype", ["float32", "int64"])
 def test_rows_of_any_length(k: int, dtype: str) -> None:
@@ -92,7 +92,7 @@ def test_rows_of_any_length(k: int, dtype: str) -> None:
             check(run_it(x, size), x, f"{size} numbers, {order}", k=k)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64"])
 def test_every_dtype_of_known_sizes(dtype: str, largest: bool) -> None:
@@ -104,7 +104,7 @@ def test_every_dtype_of_known_sizes(dtype: str, largest: bool) -> None:
             check(run_it(x), x, f"{shape}, {order}", **attrs)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("k", [1, 5, 16, 17])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64"])
 def test_columns_of_any_number(k: int, dtype: str) -> None:

@@ -34,7 +34,7 @@ def wrapped(a: int, b: int, bits: int, signed: bool) -> int:
     return low - (1 << bits) if signed and low >> (bits - 1) else low
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("exponent", ["int32", "int64", "uint8", "int8"])
 @pytest.mark.parametrize("base", BASES)
 def test_powers_of_every_dtype(base: str, exponent: str) -> None:
@@ -70,7 +70,7 @@ def test_a_power_takes_a_dozen_products(base: str) -> None:
     assert "x i64>" not in text or base == "int64", "32 bits are enough"
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 4.0, -1.0, 0.5, 1.5, -2.0])
 def test_known_float_exponents(base: str, exponent: float) -> None:

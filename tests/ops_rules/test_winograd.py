@@ -85,7 +85,7 @@ def test_the_graph_gives_the_same_numbers(tile: int, size: int, pads: tuple[int,
     np.testing.assert_allclose(run(after, [x]), run(before, [x]), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("shape", "outputs", "pads"),
     [
@@ -114,7 +114,7 @@ def _twice(y: GraphExpr) -> GraphExpr:
     return one("add", one("sigmoid", y), y)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("after", [_biased, _twice, lambda y: one("max_pool", y, kernel=(2, 2), strides=(2, 2))])
 @pytest.mark.parametrize("residual", [False, True])
 def test_operators_after_winograd_convolutions(
@@ -242,7 +242,7 @@ def named(**shapes: tuple[int, ...]) -> Module:
     return Module({"main": build.function(xs, results)})
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("large, small", [(4, None), (2, None), (0, None), (None, 2), (None, 4), (2, 4), (0, 0)])
 def test_decisions_for_single_convolutions(large: int | None, small: int | None) -> None:
     """Every decision is taken and gives the same numbers; where none is, the estimate decides."""

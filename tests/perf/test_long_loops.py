@@ -80,7 +80,6 @@ def kernels(graph: ModelProto) -> list[Program]:
     return [lowered(unscheduled(g)[0], target, None) for g in groups_of(optimize(weft.load(graph), target, None))]
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("n", [N, "n"])
 @pytest.mark.parametrize("name", cases(N))
 def test_long_loops_ask(name: str, n: int | str) -> None:

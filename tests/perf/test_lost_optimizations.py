@@ -47,7 +47,6 @@ def check(name: str, found: Metrics, bless: bool) -> None:
     assert not lost, "\n".join([*lost, f"{hint}weft inspect MODEL --target {TARGET} --stage loops"])
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", perf_cases.CASES)
 def test_kernels(name: str, request: pytest.FixtureRequest) -> None:
     check(name, measure(perf_cases.module(name)), request.config.getoption("--bless"))

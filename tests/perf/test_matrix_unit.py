@@ -27,7 +27,6 @@ def measured(case: str) -> Metrics:
     return measure(perf_cases.module(case), Options(precision="bf16"), target=MACHINE)
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", CASES)
 def test_matrix_unit(case: str, request: pytest.FixtureRequest) -> None:
     found = measured(case)

@@ -45,7 +45,7 @@ def test_one_sum_for_each_row_and_vector(n: int, turned: bool) -> None:
     assert not any("spill" in reason for reason in verdict.reasons)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize(("m", "k", "batch"), [(1, 5, ()), (7, 1, (3,)), (25, 33, ()), (3, 0, ())])

@@ -61,7 +61,6 @@ def by_reference(proto: Any, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     return [np.asarray(r) for r in ReferenceEvaluator(proto).run(None, inputs)]
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize("opened", [False, True])
 @pytest.mark.parametrize("place", PLACES)
 def test_surroundings_are_measured_and_agree(place: str, opened: bool) -> None:

@@ -113,7 +113,6 @@ CASES: dict[str, tuple[Callable[[], Made], float]] = {
 }
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("case", CASES)
 def test_cost_is_near_that_of_the_products(case: str) -> None:
     make, most = CASES[case]

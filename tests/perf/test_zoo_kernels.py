@@ -65,7 +65,6 @@ EVERY = [
 ]
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize("entry", EVERY, ids=lambda e: e.name)
 def test_kernels_do_what_they_must(entry: Entry) -> None:
     machine = Target("zen4")

@@ -340,7 +340,6 @@ def build(csrc, folder, *flags, main=MAIN):
     return folder / "main"
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("flags", [(), ("-DWEFT_NO_FUTEX",)])
 def test_standalone_build_runs_without_allocation(csrc, tmp_path, flags):
     done = subprocess.run([build(csrc, tmp_path, *flags)], capture_output=True, text=True, timeout=60)
@@ -349,14 +348,12 @@ def test_standalone_build_runs_without_allocation(csrc, tmp_path, flags):
     assert allocations == "0" and float(last) == 64
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("flags", [(), ("-DWEFT_NO_FUTEX",)])
 def test_a_fork_while_another_thread_holds_a_lock(csrc, tmp_path, flags):
     """Nothing in the child waits for a thread that it does not have, also where no worker was ever started."""
     assert subprocess.run([build(csrc, tmp_path, *flags, main=FORKS)], timeout=60).returncode == 0
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("flags", [(), ("-DWEFT_NO_FUTEX",)])
 def test_no_wake_up_is_lost(csrc, tmp_path, flags):
     """Of a caller that waits for its worker, and of a worker that waits for work; just before they sleep, and later."""

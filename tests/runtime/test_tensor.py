@@ -230,7 +230,6 @@ print("end", flush=True)
 """
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["daemons", "exports", "finalizer", "atexit", "thread"])
 def test_the_interpreter_ends_while_the_runtime_is_used(kind: str) -> None:
     """Runs of daemons, tensors that others hold, runs in finalizers: the process ends in order."""

@@ -73,7 +73,7 @@ def test_a_thread_stores_one_band() -> None:
         assert 2 * size * a.buffer.dtype.nbytes <= target.cpu.l2 // 2
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("batch", [1, 4, None])
 @pytest.mark.parametrize("side", [96, 112, 128, 144, 148, 160, 172, 176, 192, 200, 224, 256])
 def test_a_band_reads_its_own_lines(side: int, batch: int | None) -> None:
@@ -100,7 +100,7 @@ def extent(schedule: Schedule, loop: LoopRef) -> int | None:
     return int(found.value) if isinstance(found, Const) else None
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize(
     ("batch", "blocks", "height", "width", "pads"),

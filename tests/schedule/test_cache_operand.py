@@ -62,7 +62,6 @@ def test_operands_are_computed_once(case: str) -> None:
     check(original, s.program)
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", OPERANDS)
 def test_open_sizes(case: str) -> None:
     """Of a window over an open number of elements, each has all positions: there may be no element at all."""

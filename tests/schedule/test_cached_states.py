@@ -119,7 +119,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 }
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("seed", seeds(6))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_random_schedules_of_states(seed: int, name: str) -> None:

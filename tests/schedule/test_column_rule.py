@@ -58,7 +58,7 @@ def test_which_reductions_run_row_by_row(shape: tuple[Any, ...], axes: tuple[int
     assert by_rows(reduced(shape, axes, name="reduce_mean")) == expected
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ["reduce_sum", "reduce_max", "reduce_mean", "reduce_l2"])
 @pytest.mark.parametrize(
     ("shape", "axes"),

@@ -34,7 +34,7 @@ def test_sums_stay_in_registers(space: tuple[int, ...]) -> None:
     assert not [v.reasons for v in judged if any("is in memory" in reason for reason in v.reasons)]
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 11, 12, 13, 14, 15, 16, 17, 23])
 @pytest.mark.parametrize("lines", [(5,), (14,), (3, 14)])
 def test_agrees_with_the_interpreter(width: int, lines: tuple[int, ...]) -> None:

@@ -49,10 +49,11 @@ for called in [e.target for e in post_order(module.main) if isinstance(e, Call) 
 @pytest.mark.parametrize("script", [STAGES, MODEL], ids=["stages", "model"])
 def test_seeds_of_hashes_change_nothing(script: str) -> None:
     made = []
-    for seed in ("0", "77"):
+    for seed in ("0", "1", "77"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         made.append(done.stdout)
     assert "for " in made[0]
     assert made[1] == made[0]
+    assert made[2] == made[0]

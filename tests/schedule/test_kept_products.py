@@ -47,7 +47,6 @@ def test_both_products_stay_products(step: str, rows: object) -> None:
     assert len(contractions(scheduled)) == len(contractions(Schedule(program))) == 2
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize("step", [*ROWS, *STEPS])
 def test_and_compute_the_same(step: str) -> None:
     params, body = joint(step, 17)

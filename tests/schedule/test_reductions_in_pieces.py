@@ -76,7 +76,7 @@ def extremes(shape: tuple[Any, ...], axes: int, dtype: str) -> Program:
     return default_schedule(te_to_tir("extremes", [a], list(made)), Target("x86-64-v4")).program
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
 @pytest.mark.parametrize(
     ("shape", "axes"),
@@ -106,7 +106,7 @@ SIZES = (
 )
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", [largest, extremes])
 @pytest.mark.parametrize("axes", [1, 2, 3, 4])
 def test_open_axes_that_continue_each_other_are_one_row(kind: Callable[..., Program], axes: int) -> None:

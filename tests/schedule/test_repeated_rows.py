@@ -52,7 +52,7 @@ def test_short_rows_are_made_at_once(width: int, loops: int) -> None:
     assert text.count("in serial(0, 2):") == loops
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("opened", [False, True])
 @pytest.mark.parametrize("times", [2, 3])
 @pytest.mark.parametrize("name", ["softmax", "layer_norm"])

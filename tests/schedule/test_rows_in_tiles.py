@@ -104,7 +104,6 @@ def test_tiles_of_all_sizes_are_right(shape: tuple[int, int]) -> None:
     np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "shape", [(22, 22, 80), (3, 22, 80), (5, 7, 80), (100, 2, 64), (3, 1, 9, 2, 40), (997, 1, 64), (1, 11, 1, 100)]
 )

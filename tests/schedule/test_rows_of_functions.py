@@ -73,7 +73,7 @@ def test_columns_are_read_by_whole_cache_lines(shape: tuple[Any, ...], dtype: st
     assert len(starts) >= 8, "eight vectors of each row are read one after the other"
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])

@@ -49,7 +49,7 @@ def test_other_rows_stay_together(keys: int, width: int) -> None:
     assert not wishes(attention(keys, width))
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("keys", [1024, 1000])
 @pytest.mark.parametrize("width", [1, 4, 17])
 @pytest.mark.parametrize("queries", [1, 200])

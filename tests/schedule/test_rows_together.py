@@ -63,7 +63,6 @@ def compiled(program: Program, target: Target) -> Any:
     return run
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer_norm", "rms_norm"])
 def test_four_rows_of_open_length_are_interleaved(name: str) -> None:
     """Each waited for its own reductions: softmax of rows of 18 elements took 1.6 times as long as onnxruntime."""
@@ -103,7 +102,7 @@ def test_rows_whose_number_is_divided_are_not() -> None:
     assert "_group" not in to_text(tir_to_kernel(program, TARGET))
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer_norm", "rms_norm"])
 def test_results(name: str, dtype: str) -> None:
@@ -126,7 +125,7 @@ def test_a_row_does_not_change_its_neighbours(name: str) -> None:
     np.testing.assert_allclose(run(x, {N: 9, M: 21}), expected(name, x), 3e-6, 3e-6)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("shape", [(0, 3, 5, 18), (1, 1, 1, 18), (2, 3, 5, 18), (3, 1, 7, 600), (2, 2, 2, 0)])
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer_norm"])
 def test_rows_of_several_axes(name: str, shape: tuple[int, ...]) -> None:
@@ -138,7 +137,7 @@ def test_rows_of_several_axes(name: str, shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(got, expected(name, x), 3e-5, 3e-5)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("columns", [0, 3, 18, 40, 600])
 @pytest.mark.parametrize("rows", [1, 4, 11])
 def test_sums(rows: int, columns: int) -> None:

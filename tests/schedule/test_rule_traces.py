@@ -35,7 +35,7 @@ from weft.tir.text import to_text
 from weft.tir.verify import verify
 
 TARGETS = ("x86-64-v3", "zen4", "sapphire-rapids", "graviton3")
-MUTANTS = 7
+MUTANTS = 14
 """Of each kernel."""
 
 
@@ -148,14 +148,14 @@ def judge_mutants(target: Target, precision: str, count: int, compiled: bool = F
 
 def test_other_decisions_give_other_schedules_or_refusals() -> None:
     found = judge_mutants(Target(representative.TARGET), "f32", MUTANTS)
-    assert found["changed"] >= 60, found
+    assert found["changed"] >= 120, found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_other_decisions_on_every_machine(target: str, precision: str) -> None:
-    found = judge_mutants(Target(target), precision, 8 * MUTANTS, compiled=True)
+    found = judge_mutants(Target(target), precision, 4 * MUTANTS, compiled=True)
     assert found["changed"] >= 400, found
 
 

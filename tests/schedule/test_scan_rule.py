@@ -72,7 +72,7 @@ DTYPES = ["float64", "int64", "float16", "uint8"]
 SHAPES = [(16, 16), (17, 33), (40, 1), (1, 40), (3, 5), (9, 130), (2, 35, 47)]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("shape", "dtype"), [*((x, "float32") for x in SHAPES), *(((2, 35, 47), d) for d in DTYPES)])
 @pytest.mark.parametrize(
     ("name", "attrs"),
@@ -93,7 +93,7 @@ def test_sums_along_each_axis_are_right(shape: tuple[int, ...], dtype: str, name
         np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("n", "m"), [(1, 50), (33, 47), (0, 20), (20, 0)])
 @pytest.mark.parametrize("shape", [(N, M), (2, N, M), (M, N, 17)])
 @pytest.mark.parametrize("reverse", [False, True])

@@ -26,7 +26,7 @@ def image(program) -> np.ndarray:
     return np.random.default_rng(5).integers(0, 9, shape).astype(program.params[0].dtype.numpy)
 
 
-@pytest.mark.thinned(9)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("pipeline", PIPELINES)
 def test_schedules_give_identical_results(pipeline: str, schedule: str) -> None:

@@ -67,7 +67,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 }
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("inner", [True, False], ids=["lanes", "chunks"])
 @given(factor=st.integers(1, 40), axis=st.integers(-2, 1), seed=st.integers(0, 99))

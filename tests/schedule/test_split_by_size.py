@@ -24,7 +24,6 @@ def product() -> tuple[Any, Any, Any, Any, Any]:
     return n, a, b, k, te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("target", ["llvm", "c"])
 def test_tiles_of_any_size(target: str) -> None:
     _, a, b, k, c = product()

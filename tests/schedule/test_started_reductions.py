@@ -85,7 +85,7 @@ def random_program(rng: random.Random) -> Program:
     return te_to_tir("random", [a, b], [last])
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(40))
 def test_random_schedules(seed: int) -> None:
     rng = random.Random(seed)

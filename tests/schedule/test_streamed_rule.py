@@ -68,7 +68,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("dtype", "around"),
     [("float32", False), ("float32", True), ("float64", False), ("float64", True), ("int32", False)],

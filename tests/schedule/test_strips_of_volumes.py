@@ -52,7 +52,7 @@ def test_the_depth_of_a_volume_does_not_make_strips_lower(depth: int) -> None:
     assert [int(schedule.state.loop(one).extent) for one in (depths, lines)] == [3, 6 + 2]  # type: ignore[call-overload]
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("channels", "out", "space", "kernel", "changes"),
     [

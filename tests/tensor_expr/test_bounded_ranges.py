@@ -109,7 +109,7 @@ PLANS: dict[str, Plan | None] = {
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("seed", seeds(4))
 def test_ragged_rows(seed: int, plan: str) -> None:
@@ -118,7 +118,7 @@ def test_ragged_rows(seed: int, plan: str) -> None:
     Ragged(str(rng.choice(["int64", "int32", "uint8"]))).check(starts, values, [r.sum() for r in rows], PLANS[plan])
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("plan", PLANS)
 def test_no_rows_no_values_and_one(plan: str) -> None:
     for starts, values, wanted in (

@@ -49,7 +49,7 @@ def _sum_of_conditions() -> Any:
     return weft.build(te.create_schedule(B.op), [A, B])
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("rows", "columns"), [(4, 3), (1, 1), (3, 0)])
 @pytest.mark.parametrize("how", ["plain", "reorder", "split"])
 def test_steps_that_may_reduce_nothing(rows: int, columns: int, how: str) -> None:

@@ -252,7 +252,7 @@ def test_tensors_in_between_and_scalars() -> None:
     np.testing.assert_allclose(dx, 18 * x + 1)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("dilation", [1, 2, 3])
 @pytest.mark.parametrize("width", [1, 2, 3])
@@ -454,7 +454,7 @@ class Sample:
         return te.compute(x.shape, lambda i, j: x[te.max(i - 1, 0), te.min(j + 1, 3)] * x[i, j])
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", seeds(30))
 def test_random_programs(seed: int) -> None:
     sample = Sample(seed)

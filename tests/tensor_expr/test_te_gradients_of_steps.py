@@ -299,7 +299,7 @@ def test_against_differences(name: str, shape: str) -> None:
     check({**SCANS, **PAIRS}[name](n, m, X), [X], [X], [values(n, m, seed=3)])
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", {**SCANS, **PAIRS})
 def test_open_sizes(name: str) -> None:
     n, m = te.var("n"), te.var("m")
@@ -331,7 +331,6 @@ def test_whole_jacobians(name: str) -> None:
         np.testing.assert_allclose(jacobian[(..., *at)], (ends[0] - ends[1]) / (2 * STEP), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["products", "one_value", "joined_steps", "started"])
 def test_second_derivatives(name: str) -> None:
     X = te.placeholder((3, 2), F64, name="X")
@@ -342,7 +341,7 @@ def test_second_derivatives(name: str) -> None:
     check(slope, [X, head], [X], [values(3, 2, seed=6), values(*shape, seed=7)])
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["cell", "welford", "online_steps", "paired_states", "started", "started_steps"])
 def test_compiled(name: str) -> None:
     """As the interpreter computes it, together with the result."""

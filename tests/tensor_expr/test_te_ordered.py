@@ -96,7 +96,7 @@ def test_longer_orders_are_stable(size: int, symbolic: bool) -> None:
         np.testing.assert_array_equal(_run([ordered], [X], values), expected)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["uint8", "uint32", "uint64"])
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_orders_by_keys_are_stable(dtype: str, symbolic: bool) -> None:

@@ -404,7 +404,6 @@ def test_sets_describe_a_schedule_beside_the_default_one() -> None:
 
 
 # Not a convolution: the numbers of its padded strips are no products of powers, so its draft is near, but not equal.
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["matmul_bias_gelu_0", "softmax_0", "transpose_0", "gather_0"])
 def test_nests_are_estimated_as_by_the_draft_model(name: str) -> None:
     """A row of one scheduled program is what the draft model says of the same point."""

@@ -123,14 +123,12 @@ def median(name: str, trials: int, noise: float | None = None) -> float:
     return statistics.median(reached(name, trials, noise, seed) for seed in SEEDS)
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["refine", "annealing", "evolutionary", "beam"])
 def test_a_guide_that_knows_much_makes_searches_better_than_random_ones(name: str) -> None:
     assert median("random", 32) < 5.0
     assert median(name, 32, noise=0.4) > 1.25 * median("random", 32)
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["refine", "descent", "genetic", "neighbours"])
 def test_searches_that_go_from_good_points_are_better_than_random_ones(name: str) -> None:
     assert median(name, 160) > 1.08 * median("random", 160)

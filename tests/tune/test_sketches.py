@@ -82,7 +82,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_all_schedules_agree_with_the_default_one(name: str) -> None:
     task = KernelTask(PROGRAMS[name](), HERE)
@@ -146,7 +146,7 @@ def test_sketches_differ_and_are_few() -> None:
     assert len({s.name for s in space.sketches}) == len(space.sketches)
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", representative.GRAPHS)
 def test_sketches_of_what_models_are_made_of(name: str) -> None:
     for group in representative.groups(name, HERE):
@@ -195,7 +195,7 @@ SAMPLED = {
 }
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", SAMPLED)
 def test_points_of_the_default_sketch_are_schedules(name: str) -> None:
     """Whatever tiles, orders and places a point has, its instructions name the loops that they are meant for."""

@@ -34,7 +34,6 @@ def _several(result):
     return result if isinstance(result, (tuple, list)) else (result,)
 
 
-@pytest.mark.thinned(2)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_small_network(tmp_path, variant):
     _agree(sample_models.images(tmp_path / "images.onnx"), target_of(variant), 1e-5)

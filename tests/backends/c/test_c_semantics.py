@@ -93,7 +93,7 @@ def check(
             np.testing.assert_allclose(g.astype(kind), w.astype(kind), rtol, 0, err_msg=f"{e} in {lanes} lanes")
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS, BOOL], ids=str)
 def test_operations(dtype: DType, variant: str) -> None:
