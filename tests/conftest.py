@@ -26,7 +26,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="write golden files instead of comparing with them")
-    parser.addoption("--slow", action="store_true", help="also run tests that take minutes (full-size models)")
+    parser.addoption("--slow", action="store_true", help="also run tests that take long, and all cases")
+    parser.addoption("--all-cases", action="store_true", help="also run the cases of long lists that are left out")
     parser.addoption("--quick", action="store_true", help="run only about a minute of tests, from every folder")
     parser.addoption("--fresh-seeds", action="store_true", help="draw a new seed for all random tests of this run")
     parser.addoption("--all-tools", action="store_true", help="a test that is skipped for want of a tool is an error")
@@ -35,7 +36,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes long; deselected without --slow")
-    config.addinivalue_line("markers", "thinned(n): one of n cases runs, and all with --slow (see thinned.py)")
+    config.addinivalue_line(
+        "markers", "thinned(n): one of n cases runs; all with --all-cases or --slow (see thinned.py)"
+    )
     _choose_seed(config)
 
 
@@ -90,8 +93,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)  # option -m chooses by marks, too
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in thinned.left_out(items):
-        item.add_marker(pytest.mark.slow)
+    if not config.getoption("--all-cases"):
+        for item in thinned.left_out(items):
+            item.add_marker(pytest.mark.slow)
     if config.getoption("--slow"):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]  # names of folders are keywords too

@@ -185,7 +185,7 @@ def main() -> None:
     server = Server(stream, folder, frozenset(files.split(",")))
     sys.settrace(server.trace)
     with tempfile.TemporaryDirectory() as place:
-        options = ["-q", "-p", "no:cacheprovider", "--no-header", f"--basetemp={place}/tests"]
+        options = ["-q", "-p", "no:cacheprovider", "--no-header", "--all-cases", f"--basetemp={place}/tests"]
         pytest.main([*options, *(f"{folder}/tests/{t}" for t in tests)], plugins=[server])
 
 

@@ -1,4 +1,4 @@
-"""Long lists of cases that are much alike: a share of them runs by default, all of them with ``--slow``.
+"""Long lists of cases that are much alike: a share of them runs by default, all with ``--all-cases`` or ``--slow``.
 
 A test (or a file, by ``pytestmark``) with ``@pytest.mark.thinned(n)`` runs one of ``n`` of its cases. Which ones is
 drawn from its name and the seed of the run: the same in every usual run, others with ``--fresh-seeds``. The mark is for

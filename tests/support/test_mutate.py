@@ -154,12 +154,14 @@ def steps(n: int) -> int:
         count += 1
     return count
 """
+OPTIONS = 'def pytest_addoption(parser): parser.addoption("--all-cases", action="store_true")'
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     root = tmp_path / "tree"
-    for path, text in {"weft/__init__.py": "", "weft/it.py": SOURCE, "tests/test_it.py": TESTS}.items():
+    files = {"weft/__init__.py": "", "weft/it.py": SOURCE, "tests/test_it.py": TESTS, "tests/conftest.py": OPTIONS}
+    for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)

@@ -54,5 +54,6 @@ def test_one_of_n_runs(names) -> None:
 def test_all_run_with_slow(names) -> None:
     everything = names("--slow")
     assert len(everything) == 21 + 2 + 5
+    assert names("--all-cases") == everything
     waiting = names("--slow", "-m", "slow")
     assert sorted([*waiting, *names()]) == sorted(everything)
