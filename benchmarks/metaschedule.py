@@ -96,7 +96,7 @@ def row(name: str, python: str, times: float) -> tuple[Any, ...]:
         tuner.open()
         while len(tuner.progress.best) < TRIALS and not tuner.exhausted:
             tuner.step(min(8, TRIALS - len(tuner.progress.best)))
-        best = tuner.confirm()
+        faster = tuner.confirm()
     ours = time.perf_counter() - begin
     with tempfile.TemporaryDirectory() as folder:
         tuned_by_tvm(python, name, Path(folder), times * ours)
@@ -104,7 +104,7 @@ def row(name: str, python: str, times: float) -> tuple[Any, ...]:
         try:
             os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
             bench = Bench(task)
-            run, default = (bench.loaded(trace).bound(bench.cases[0]) for trace in (best.trace, None))
+            run, default = (bench.loaded(t).bound(bench.cases[0]) for t in (faster[0].trace if faster else None, None))
             count = max(1, round(TURN_SECONDS / max(run(1)[0], 1e-9)))
             turns = [(run(count), default(count), served.times(count)) for _ in range(TURNS)]
         finally:

@@ -70,7 +70,8 @@ def searched(runner: LocalRunner, task: KernelTask, sizes: tuple[int, ...], tria
     tuner.open()
     while len(tuner.progress.best) < trials and not tuner.exhausted:
         tuner.step(min(8, trials - len(tuner.progress.best)))
-    return tuner.confirm().trace
+    faster = tuner.confirm()
+    return faster[0].trace if faster else None
 
 
 def compared(make: Callable[[], Program], trials: int) -> tuple[object, ...]:

@@ -105,8 +105,8 @@ def row(make: Callable[[], Program], trials: int, seconds: float) -> tuple[objec
         history = tuner.history
         while len(history.trials) < trials and not tuner.exhausted and time.monotonic() - begin < seconds:
             tuner.step(min(8, trials - len(history.trials)))
-        best = tuner.confirm()
-    speed = 1.0 if best.relative is None else 1 / best.relative
+        faster = tuner.confirm()
+    speed = 1 / (faster[0].relative or 1.0) if faster else 1.0
     sketch = space.sketches[history.best.point.sketch].name if history.best is not None else "default"
     ms = 1e3 * (history.baseline.seconds or 0.0)
     return make.__name__, ms, speed, len(history.trials), tuner.progress.search, tuner.progress.measure, sketch

@@ -16,7 +16,7 @@ import weft
 from weft.api import compile_artifact
 from weft.kernels.machine_code import scheduled
 from weft.kernels.task import KernelTask
-from weft.schedule.trace import Trace
+from weft.schedule.trace import Instruction, Trace
 from weft.target import Target
 from weft.tune import in_model
 from weft.tune.database import Database
@@ -36,13 +36,13 @@ X = random_input((256, 24))
 @pytest.fixture(autouse=True)
 def quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "kernels"))
-    monkeypatch.setattr(in_model, "TURNS", 3)
+    monkeypatch.setattr(in_model, "TURNS", 7)
     monkeypatch.setattr(in_model, "TURN_SECONDS", 0.002)
 
 
 # -- verdicts, with executables whose times are known ---------------------------------------------------------------
 
-TRACES = dict.fromkeys("abc", PLAIN)
+TRACES = {name: [PLAIN] for name in "abc"}
 SYMBOLS = {name: f"kernel_{name}" for name in "abc"}
 
 
@@ -119,6 +119,30 @@ def test_kernels_that_the_model_does_not_run_are_refused(monkeypatch: pytest.Mon
     assert verdicts.refused == {"b": "not in the model", "c": "not in the model"}
 
 
+def test_each_kernel_keeps_the_schedule_that_is_best_in_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first may be the best alone and lose in the model. Every round of candidates is one model."""
+    first, second, third = (Trace((Instruction("a step", (("factor", n),)),)) for n in range(3))
+    times = {("a", None): 4.0, ("a", first): 5.0, ("a", second): 3.0, ("a", third): 3.5}
+    times |= {("b", None): 2.0, ("b", first): 1.0, ("c", None): 1.0, ("c", first): 2.0, ("c", second): 1.5}
+    built: list[dict[str, Trace]] = []
+
+    def compiled(chosen: Chosen | None) -> Any:
+        traces = {} if chosen is None else dict(chosen.traces)
+        built.append(traces)  # type: ignore[arg-type]
+        return Timed({SYMBOLS[n]: times[n, traces.get(n)] for n in "abc"})  # type: ignore[index]
+
+    monkeypatch.setattr(in_model, "kernels_in_turns", lambda exes, inputs: [dict(e.kernels) for e in exes])
+    monkeypatch.setattr(in_model, "in_turns", lambda exes, inputs: [sum(e.kernels.values()) for e in exes])
+    candidates = {"a": [first, second, third], "b": [first], "c": [first, second]}
+    verdicts = checked_in_model(compiled, [[]], candidates, SYMBOLS)
+    assert verdicts.accepted == {"a": second, "b": first}
+    assert verdicts.refused == {"c": "1.50 times as slow in the model"}
+    rounds = [{}, dict.fromkeys("abc", first), dict.fromkeys("ac", second), {"a": third}]
+    assert built == [*rounds, {"a": second, "b": first}]
+    assert verdicts.tried == {first, second, third}
+    assert (verdicts.before, verdicts.after) == (7.0, 5.0)
+
+
 def test_nothing_chosen_is_nothing_refused() -> None:
     runs: list[int] = []
     verdicts = checked_in_model(lambda chosen: lambda: runs.append(1), [[]], {}, {})  # type: ignore[arg-type, return-value]
@@ -132,6 +156,18 @@ def test_executables_run_in_turns() -> None:
     in_turns(makes, [])  # type: ignore[arg-type]
     measured = order[4:]  # each ran twice before
     assert sum(x != y for x, y in pairwise(measured)) == 2 * in_model.TURNS - 1
+
+
+def test_times_count_beside_those_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that gets slower, and one turn that something disturbs, change no ratio."""
+    assert in_model._beside_first([[1.0, 2.0, 4.0], [0.5, 1.0, 2.0]]) == [2.0, 1.0]
+    assert in_model._beside_first([[1.0, 1.0, 9.0], [0.5, 0.5, 0.5]]) == [1.0, 0.5]
+
+
+def test_turns_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_model, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(in_model, "TURNS", 100)
+    assert len(list(in_model._turns())) == in_model.FEWEST_TURNS
 
 
 # -- real models ----------------------------------------------------------------------------------------------------
@@ -163,7 +199,7 @@ def compiler(model: Path, otherwise: Trace | None) -> Callable[[Chosen | None], 
 def test_a_bad_schedule_is_refused_in_a_model(model: Path) -> None:
     found = products(model)
     assert found
-    chosen = {k.workload.task.identity: PLAIN for k in found}
+    chosen = {k.workload.task.identity: [PLAIN] for k in found}
     symbols = {k.workload.task.identity: k.workload.task.symbol for k in found}
     verdicts = checked_in_model(compiler(model, None), [[X]], chosen, symbols)
     assert verdicts.accepted == {}
@@ -174,9 +210,9 @@ def test_a_bad_schedule_is_refused_in_a_model(model: Path) -> None:
 def test_a_good_schedule_is_accepted_and_compiled(model: Path) -> None:
     task = products(model)[0].workload.task
     good = scheduled(task.program, task.target).trace
-    chosen, symbols = {task.identity: good}, {task.identity: task.symbol}
-    verdicts = checked_in_model(compiler(model, PLAIN), [[X]], chosen, symbols)
-    assert (verdicts.accepted, verdicts.refused) == (chosen, {})
+    candidates, symbols = {task.identity: [PLAIN, good]}, {task.identity: task.symbol}
+    verdicts = checked_in_model(compiler(model, PLAIN), [[X]], candidates, symbols)
+    assert (verdicts.accepted, verdicts.refused) == ({task.identity: good}, {})
     assert verdicts.speedup > 1
     with_it = compile_artifact(model, schedules=Chosen(verdicts.accepted), cache=False)
     plain = compile_artifact(model, schedules=Chosen({task.identity: PLAIN}), cache=False)
@@ -197,7 +233,7 @@ def test_a_model_is_tuned_from_end_to_end(model: Path, tmp_path: Path) -> None:
         assert 0 < tuned.scheduler.trials <= 20
         assert all(not t.failed for t in tuned.scheduler.tasks)
         assert tuned.scheduler.total > 0
-        tuned.best = {k.workload.task.identity: record(k) for k in tuner.kernels}
+        tuned.finalists = {k.workload.task.identity: [record(k)] for k in tuner.kernels}
         verdicts = tuner.check(tuned, [[X]])
         assert set(verdicts.accepted) | set(verdicts.refused) == set(tuned.best)
         assert tuned.schedules.traces == verdicts.accepted

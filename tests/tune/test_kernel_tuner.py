@@ -12,7 +12,7 @@ from tuned_kernels import product
 from weft.schedule.trace import Trace
 from weft.support.errors import ScheduleError
 from weft.tune.database import Database
-from weft.tune.kernel_tuner import BATCH, CONFIRMED, KernelTuner
+from weft.tune.kernel_tuner import BATCH, CONFIRMED, GAIN, KernelTuner
 from weft.tune.measure.runner import Workload
 from weft.tune.record import Outcome, TrialRecord
 from weft.tune.search import STRATEGIES
@@ -124,7 +124,7 @@ def test_confirming_refuses_lucky_candidates() -> None:
     made.open()
     made.step()
     assert made.speedup > 1.5
-    assert made.confirm() is made.history.baseline
+    assert made.confirm() == []
     assert len(runner.measured) == BATCH + CONFIRMED
 
 
@@ -135,8 +135,11 @@ def test_confirming_keeps_what_is_faster_again() -> None:
     made.step()
     best = made.best
     runner.lucky = lambda trace: 1.0
-    record = made.confirm()
+    found = made.confirm()
+    record = found[0]
     assert record.trace == best.trace
+    assert len(found) <= CONFIRMED and [r.relative for r in found] == sorted(r.relative or 0 for r in found)
+    assert all(r.relative is not None and r.relative <= GAIN for r in found)
     assert record.relative == pytest.approx(1 / made.speedup)
     confirmed = [(r, k) for _, r, run, k in memory.rows if run == "run confirmed"]
     assert all(keep for _, keep in confirmed)
@@ -150,7 +153,7 @@ def test_confirming_without_anything_faster_measures_nothing() -> None:
     made.open()
     made.step()
     before = len(runner.measured)
-    assert made.confirm() is made.history.baseline
+    assert made.confirm() == []
     assert len(runner.measured) == before
 
 

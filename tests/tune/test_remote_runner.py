@@ -62,7 +62,7 @@ def test_a_search_on_a_board(runner: RemoteRunner, task: KernelTask) -> None:
         if t.record.outcome is Outcome.OK:
             assert t.record.relative and t.record.seconds and t.record.message == "on desk"
     assert any(t.record.ok for t in trials)
-    assert tuner.confirm().ok
+    assert all(r.ok and r.trace is not None for r in tuner.confirm())
 
 
 def test_records_are_in_the_order_of_the_schedules(runner: RemoteRunner, task: KernelTask) -> None:
@@ -227,9 +227,9 @@ def test_a_killed_server_costs_a_trial(program: Path, task: KernelTask) -> None:
         with server_of([str(program)], "--port", port, "--name", "second"):
             measuring.join(LONG)
             assert len(found) == 4
-    assert found[0].outcome is Outcome.LOST and "first" in found[0].message
-    assert [r.outcome for r in found[1:]] == [Outcome.OK] * 3
-    assert found[3].message == "on second"
+    lost = [r for r in found if r.outcome is Outcome.LOST]  # none, if no job was sent before the link had ended
+    assert len(lost) <= 1 and all("first" in r.message for r in lost)
+    assert [(r.outcome, r.message) for r in found if r not in lost] == [(Outcome.OK, "on second")] * (4 - len(lost))
     server.stop()
 
 
@@ -318,7 +318,7 @@ def test_nothing_is_learned_from_what_is_lost(task: KernelTask, tmp_path: Path, 
         tuner = KernelTuner(Workload(task), space, runner, strategy, guide=guide, memory=database)  # type: ignore[arg-type]
         tuner.open()
         trials = tuner.step(4)
-        assert tuner.confirm() is tuner.history.baseline
+        assert tuner.confirm() == []
         outcomes = [t.outcome for t in database.trials(task)]
     assert len(trials) == 4 and Outcome.LOST not in guide.learned and Outcome.LOST not in outcomes
     assert (Outcome.OK in guide.learned) != loses

@@ -98,8 +98,9 @@ class Tuner(Protocol):
     def step(self, count: int = BATCH) -> list[Trial]:
         """Measure up to ``count`` more candidates."""
 
-    def confirm(self) -> TrialRecord:
-        """Measure the best once more; the record to use, which may be that of the default schedule."""
+    def confirm(self) -> list[TrialRecord]:
+        """Measure the best once more; the records of those that are faster than the default schedule, the fastest
+        first."""
 
 
 class KernelTuner:
@@ -128,6 +129,9 @@ class KernelTuner:
         self._history: History | None = None
         self._search: Strategy | None = None
         self._waiting: list[Point] = []
+        self._untold: list[Trial] = []
+        """Trials of earlier runs that the strategy and the guide learn from when the kernel's turn comes: to describe
+        them takes time, and many kernels have no turn."""
         self.exhausted = False
         """Whether the strategy has no points any more."""
 
@@ -170,6 +174,9 @@ class KernelTuner:
         """Measure up to ``count`` more candidates."""
         assert self._search is not None, "open comes first"
         begin = time.perf_counter()
+        known, self._untold = self._untold, []
+        if known:
+            self._told(known)
         points = self._next(count)
         built = [(p, self._trace(p)) for p in points]
         between = time.perf_counter()
@@ -186,9 +193,9 @@ class KernelTuner:
         self.progress.search += between - begin + time.perf_counter() - measured
         return trials
 
-    def confirm(self) -> TrialRecord:
-        """Measure the best candidates once more, beside the default schedule; the record to use, which is that of the
-        default schedule unless another one is certainly faster."""
+    def confirm(self) -> list[TrialRecord]:
+        """Measure the best candidates once more, beside the default schedule; the records of those that are certainly
+        faster, the fastest first."""
         history = self.history
         again = [t.record.trace for t in history.top(CONFIRMED) if t.score > 1 and t.record.trace is not None]
         names = {t.record.trace: t.record.sketch for t in history.trials}
@@ -199,7 +206,7 @@ class KernelTuner:
         finally:  # what was measured before an interruption is kept
             self._keep_confirmed([r for r in records if r.outcome is not Outcome.LOST])
         faster = [r for r in records if r.ok and r.relative is not None and r.relative <= GAIN]
-        return min(faster, key=lambda r: r.relative or 1.0) if faster else history.baseline
+        return sorted(faster, key=lambda r: r.relative or 1.0)
 
     def _keep_confirmed(self, records: Sequence[TrialRecord]) -> None:
         if self._memory is not None and records:
@@ -251,7 +258,7 @@ class KernelTuner:
             point = self.space.point(trace) if isinstance(trace, Trace) else None
             if point is not None and self._exactly(point, record.trace) and not self.history.tried(point):
                 trials.append(self.history.add(point, _apart(record)))
-        self._told(trials)
+        self._untold = trials
         best = [t.point for t in self.history.top(1) if t.score > 1]
         near = (self.space.point(t) for t in self._memory.similar(task, threads))
         self._waiting = [p for p in dict.fromkeys([*self._waiting, *near]) if p is not None and p not in best]

@@ -58,13 +58,22 @@ class Settings:
 
 @dataclass
 class Tuned:
-    """The result: what was found for each kernel (``best`` and ``records`` by identity), and the verdicts of the
-    model. ``scheduler`` tells how the search went."""
+    """The result: for each kernel, by identity, the schedules that are faster alone, the fastest first
+    (``finalists``), and the verdicts of the model. ``scheduler`` tells how the search went."""
 
     kernels: list[ModelKernel]
     scheduler: TaskScheduler
-    best: dict[str, TrialRecord] = field(default_factory=dict)
+    finalists: dict[str, list[TrialRecord]] = field(default_factory=dict)
     verdicts: Verdicts | None = None
+
+    @property
+    def best(self) -> dict[str, TrialRecord]:
+        """For each kernel the schedule that stays in the model; else the one that is the fastest alone."""
+        accepted = {} if self.verdicts is None else self.verdicts.accepted
+        return {
+            identity: next((r for r in records if r.trace == accepted.get(identity)), records[0])
+            for identity, records in self.finalists.items()
+        }
 
     @property
     def schedules(self) -> Chosen:
@@ -141,9 +150,9 @@ class ModelTuner:
         for task in self.scheduler.tasks:
             if task.baseline and task.tuner.speedup > 1:
                 task.tuner.open()
-                record = task.tuner.confirm()
-                if record.trace is not None:
-                    tuned.best[task.tuner.workload.task.identity] = record
+                faster = task.tuner.confirm()
+                if faster:
+                    tuned.finalists[task.tuner.workload.task.identity] = faster
         return tuned
 
     def check(self, tuned: Tuned, cases: Sequence[Sequence[Any]]) -> Verdicts:
@@ -151,10 +160,10 @@ class ModelTuner:
 
         If a board is lost meanwhile, the check begins again. Raises LinkError when that happens again and again.
         """
-        chosen = {i: r.trace for i, r in tuned.best.items() if r.trace is not None}
+        tried = {i: [r.trace for r in found if r.trace is not None] for i, found in tuned.finalists.items()}
         symbols = {k.identity: k.workload.task.symbol for k in self.kernels}
         verdicts = tuned.verdicts = again(
-            lambda: checked_in_model(self.compiled, cases, chosen, symbols, self._gains(tuned))
+            lambda: checked_in_model(self.compiled, cases, tried, symbols, self._gains(tuned))
         )
         self.note(tuned.best, verdicts)
         return verdicts

@@ -131,16 +131,16 @@ class RangeTuner:
                     other.suggest([trace])
         return trials
 
-    def confirm(self) -> TrialRecord:
-        """Measure the best candidates on all sizes, and the dispatches that follow from that; the record of the best
-        one, or that of the default schedule unless a dispatch is certainly faster and on no size slower."""
-        baseline, sizes = self.open(), self.workload.sizes
-        named: dict[RecordedSchedule, str] = {}
+    def confirm(self) -> list[TrialRecord]:
+        """Measure the best candidates on all sizes, and the dispatches that follow from that; the records of those that
+        are certainly faster than the default schedule and on no size slower, the fastest first."""
+        self.open()
+        sizes, named = self.workload.sizes, dict[RecordedSchedule, str]()
         for tuner in self._opened:
             top = (t.record for t in tuner.history.top(TRIED_EVERYWHERE) if t.score > 1)
             named.update((r.trace, r.sketch) for r in top if r.trace is not None)
         if not named:
-            return baseline
+            return []
         times: dict[Trace, Sequence[float]] = {}
         for record in self._everywhere(list(named), named):
             if isinstance(record.trace, Trace):
@@ -148,10 +148,10 @@ class RangeTuner:
                 times[record.trace] = record.relatives if whole else (math.inf,) * len(sizes)
         made = dict.fromkeys(d for v in VERSIONS if (d := dispatch_of(sizes, times, v)) is not None)
         records = self._everywhere(list(made), dict.fromkeys(made, "by size"))
-        good = [r for r in records if r.ok and _gains(r)]
+        good = sorted((r for r in records if r.ok and _gains(r)), key=lambda r: r.relative or 1.0)
         if good:
-            self._found = min(good, key=lambda r: r.relative or 1.0)
-        return self.best
+            self._found = good[0]
+        return good
 
     def _begin(self, tuner: KernelTuner) -> None:
         tuner.open()

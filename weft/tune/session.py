@@ -22,7 +22,8 @@ from weft.tune.scheduler import TaskScheduler, TaskState
 CONFIRMED: Final = " confirmed"
 """How the names of the runs end in which the best schedules were measured again."""
 UNCHECKED: Final = "it was not tried in the model"
-"""Why a model refuses a schedule that is faster alone than the one that was checked."""
+"""Why a model refuses a schedule that is faster alone than those that were checked."""
+BEATEN: Final = "another schedule is faster in the model"
 
 
 def count_earlier(states: Sequence[TaskState], database: Database, seed: int) -> None:
@@ -73,9 +74,9 @@ def run_kernel(state: TaskState, scheduler: TaskScheduler, database: Database) -
             found = {}
             if state.tuner.speedup > 1:
                 state.tuner.open()
-                record = state.tuner.confirm()
-                if record.trace is not None:
-                    found[kernel.workload.task.identity] = record
+                faster = state.tuner.confirm()
+                if faster:
+                    found[kernel.workload.task.identity] = faster[0]
             judged([kernel], found, None)
             result.ended = scheduler.ended
     except KeyboardInterrupt:
@@ -117,7 +118,9 @@ def settle(
             number = None if found is None else numbers.get(found.to_json())
             if found is None or found.to_json() == wanted or number is None:
                 break
-            database.add_verdict(number, model, False, UNCHECKED, graph)
+            beaten = verdicts.refused.get(task.identity, BEATEN)
+            reason = beaten if found in verdicts.tried else UNCHECKED
+            database.add_verdict(number, model, False, reason, graph)
 
 
 def _answer(database: Database, kernel: KernelResult, graph: str) -> RecordedSchedule | None:
