@@ -7,16 +7,21 @@ Every schedule is measured once, whichever strategy asks for it: its time relati
 a file (--corpus), so that strategies are compared without noise between them, and a benchmark that was interrupted
 goes on. "best" is the speed reached relative to the best known of the kernel, "trials to 95 %" those until 95 % of it
 is reached, both as medians over the seeds. Searches that did not reach it count with twice the trials that they had.
-Run nothing else on the machine.
+``--history 10`` adds searches of the convolution by a template that know what was found for ten other shapes. Run
+nothing else on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +34,7 @@ from weft.schedule.schedule import Schedule
 from weft.schedule.trace import Trace
 from weft.target import Target
 from weft.tir.nodes import Program
+from weft.tune.database import Database
 from weft.tune.guiding import DEFAULT_FEATURES, FEATURES, guide_of
 from weft.tune.kernel_tuner import KernelTuner
 from weft.tune.measure.local import LocalRunner
@@ -43,21 +49,47 @@ NEAR_BEST: Final = 0.95
 BATCH: Final = 8
 
 
-def conv2d() -> Program:
-    """A convolution of ResNet-50: 128 channels, 28 x 28, 3 x 3, in plain NHWC layout with weights HWIO."""
-    x, w = te.placeholder((30, 30, 128), name="X"), te.placeholder((3, 3, 128, 128), name="W")
-    u, v, c = (te.reduce_axis((0, n), name=s) for n, s in ((3, "u"), (3, "v"), (128, "c")))
-    y = te.compute((28, 28, 128), lambda i, j, o: te.sum(x[i + u, j + v, c] * w[u, v, c, o], axis=(u, v, c)), name="Y")
+HISTORY_TRIALS: Final = 64
+"""Trials of the search of each shape of the history."""
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """A convolution of 3 x 3: the rows and columns of its result, and the channels."""
+
+    size: int
+    channels: int
+    out: int
+
+
+CONV: Final = ConvShape(28, 128, 128)
+"""A convolution of ResNet-50."""
+OTHER_CONVS: Final = (
+    *(ConvShape(14, 256, 256), ConvShape(28, 64, 128), ConvShape(28, 256, 128), ConvShape(56, 64, 128)),
+    *(ConvShape(7, 512, 512), ConvShape(14, 128, 256), ConvShape(35, 48, 128), ConvShape(42, 64, 128)),
+    *(ConvShape(14, 512, 128), ConvShape(21, 96, 256)),
+)
+
+
+def conv2d(shape: ConvShape) -> Program:
+    """A convolution in plain NHWC layout with weights HWIO."""
+    n, wide = shape.size, shape.size + 2
+    x = te.placeholder((wide, wide, shape.channels), name="X")
+    w = te.placeholder((3, 3, shape.channels, shape.out), name="W")
+    u, v, c = (te.reduce_axis((0, n), name=s) for n, s in ((3, "u"), (3, "v"), (shape.channels, "c")))
+    axes = (u, v, c)
+    y = te.compute((n, n, shape.out), lambda i, j, o: te.sum(x[i + u, j + v, c] * w[u, v, c, o], axis=axes), name="Y")
     return te_to_tir("conv2d", [x, w], [y])
 
 
-def conv2d_template(cfg: Knobs, s: Schedule) -> None:
+def conv2d_template(cfg: Knobs, s: Schedule, shape: ConvShape) -> None:
     """Tiles of sums in registers, in blocks of tiles, with all orders of the loops: four million schedules."""
+    n, tile = shape.size, max(w for w in (1, 2, 3, 4, 5, 7) if shape.size % w == 0)
     (block,) = s.get_blocks()
     out = s.cache_write(block, 0, "register")
     i, j, o = s.get_loops(out)
-    i0, i1, i2 = cfg.define_split("i", i, parts=3, innermost_at_most=4, default=(28, 1, 1))
-    j0, j1, j2 = cfg.define_split("j", j, parts=3, innermost_at_most=14, default=(4, 1, 7))
+    i0, i1, i2 = cfg.define_split("i", i, parts=3, innermost_at_most=4, default=(n, 1, 1))
+    j0, j1, j2 = cfg.define_split("j", j, parts=3, innermost_at_most=14, default=(n // tile, 1, tile))
     o0, o1, o2, lane = s.split(o, factors=(None, cfg.define_knob("o1", (1, 2, 4)), cfg.define_knob("o2", (1, 2)), 16))
     s.reorder(i0, j0, o0, i1, j1, o1, i2, j2, o2, lane)
     cfg.define_reorder("outer", (i0, j0, o0))
@@ -65,7 +97,7 @@ def conv2d_template(cfg: Knobs, s: Schedule) -> None:
     s.compute_at(block, s.get_loop(out, 5), preserve_unit_loops=True)
     a, b, d, u, v, c = s.get_loops(block)[6:]
     d0, d1 = s.split(d, factors=(None, 16))
-    c0, c1 = cfg.define_split("c", c, parts=2, innermost_at_most=16, default=(128, 1))
+    c0, c1 = cfg.define_split("c", c, parts=2, innermost_at_most=16, default=(shape.channels, 1))
     order = cfg.define_reorder("reduction", (u, v, c0), after=(c1, a, b, d0, d1))
     init = s.decompose_reduction(block, order[0])
     for loop in s.get_loops(init)[6:-1]:
@@ -80,9 +112,9 @@ def conv2d_template(cfg: Knobs, s: Schedule) -> None:
     s.vectorize(lane)
 
 
-def _template_space() -> tuple[Program, Space]:
-    program = conv2d()
-    return program, Space((TemplateSketch(program, conv2d_template),))
+def _template_space(shape: ConvShape = CONV) -> tuple[Program, Space]:
+    program = conv2d(shape)
+    return program, Space((TemplateSketch(program, partial(conv2d_template, shape=shape)),))
 
 
 def _of_kind(kind: str) -> Callable[[], tuple[Program, Space]]:
@@ -156,15 +188,18 @@ class Shared:
         return max([1.0, *(1 / t for t in times)])
 
 
-def search(shared: Shared, kernel: str, strategy: str, seed: int, trials: int, features: str) -> list[float]:
+def search(
+    shared: Shared, kernel: str, strategy: str, seed: int, trials: int, features: str, memory: Database | None = None
+) -> list[float]:
     """The best speed relative to the default schedule after each trial."""
     program, space = SPACES[kernel]()
     workload = Workload(KernelTask(program, Target("cpu")))
     guide = guide_of(space, workload, features, seed)
     is_template = isinstance(space.sketches[0], TemplateSketch)
     tuner = KernelTuner(
-        workload, space, shared, strategy_named(strategy), guide=guide, seed=seed, has_default=not is_template
-    )
+        workload, space, shared, strategy_named(strategy), guide=guide, memory=memory, seed=seed,
+        has_default=not is_template,
+    )  # fmt: skip
     tuner.open()
     best = []
     while len(tuner.history.trials) < trials and not tuner.exhausted:
@@ -176,14 +211,51 @@ def search(shared: Shared, kernel: str, strategy: str, seed: int, trials: int, f
     return best
 
 
+def write_history(path: Path, shapes: Sequence[ConvShape], features: str) -> None:
+    """Search each of these shapes, and keep what is found in a database."""
+    with LocalRunner() as runner, Database(path, create=True) as database:
+        for shape in shapes:
+            program, space = _template_space(shape)
+            workload = Workload(KernelTask(program, Target("cpu")))
+            tuner = KernelTuner(
+                workload, space, runner, strategy_named("refine"), guide=guide_of(space, workload, features),
+                memory=database, has_default=False,
+            )  # fmt: skip
+            tuner.open()
+            while len(tuner.history.trials) < HISTORY_TRIALS and not tuner.exhausted:
+                tuner.step(BATCH)
+            print(f"{shape}: {tuner.speedup:.3f}", flush=True)
+
+
+@contextmanager
+def copied(path: Path) -> Iterator[Database]:
+    """A copy of a database: what one search finds, the next one does not know."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(path, Path(folder) / "known.db")
+        with Database(Path(folder) / "known.db") as database:
+            yield database
+
+
+def with_history(shared: Shared, history: int, seeds: int, trials: int, features: str) -> list[list[float]]:
+    """The searches of the convolution that know so many other shapes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, curves = Path(folder) / "history.db", list[list[float]]()
+        write_history(path, OTHER_CONVS[:history], features)
+        for seed in range(seeds):
+            with copied(path) as database:
+                curves.append(search(shared, "conv2d", "refine", seed, trials, features, database))
+    return curves
+
+
 def trials_to(curve: Sequence[float], wanted: float) -> int:
     """Trials until ``wanted`` is reached; twice the length if it is not."""
     return next((i + 1 for i, b in enumerate(curve) if b >= wanted), 2 * len(curve))
 
 
 def table(
-    kernels: Sequence[str], strategies: Sequence[str], seeds: int, trials: int, path: Path | None, features: str
-) -> Table:
+    kernels: Sequence[str], strategies: Sequence[str], seeds: int, trials: int, path: Path | None, features: str,
+    history: int = 0,
+) -> Table:  # fmt: skip
     """All searches, and what they reached."""
     rows: list[tuple[object, ...]] = []
     for kernel in kernels:
@@ -193,6 +265,10 @@ def table(
             for strategy in strategies:
                 curves[strategy] = [search(shared, kernel, strategy, seed, trials, features) for seed in range(seeds)]
                 print(f"{kernel} {strategy}: {[round(c[-1], 3) for c in curves[strategy]]}", flush=True)
+            if kernel == "conv2d" and history:
+                name = f"refine, knows {history} shapes"
+                curves[name] = with_history(shared, history, seeds, trials, features)
+                print(f"{kernel} {name}: {[round(c[-1], 3) for c in curves[name]]}", flush=True)
             best = shared.best()
         for strategy, found in curves.items():
             last = statistics.median(c[-1] for c in found)
@@ -210,12 +286,14 @@ def main() -> None:
     parser.add_argument("--features", default=DEFAULT_FEATURES, choices=list(FEATURES), help="of the cost model")
     parser.add_argument("--trials", type=int, default=96)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--history", type=int, default=0, help="shapes of conv2d that are searched before, at most 10")
     parser.add_argument("--corpus", type=Path, default=None, help="file of measured schedules, which is added to")
     parser.add_argument("--json", type=Path, default=None, help="write the table as a record")
     given = parser.parse_args()
     made = table(
-        given.kernels.split(","), given.strategies.split(","), given.seeds, given.trials, given.corpus, given.features
-    )
+        given.kernels.split(","), given.strategies.split(","), given.seeds, given.trials, given.corpus, given.features,
+        given.history,
+    )  # fmt: skip
     print(made.plain())
     if given.json:
         given.json.write_text(tables_to_json([made]))

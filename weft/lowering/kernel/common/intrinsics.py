@@ -31,7 +31,11 @@ _BY_DTYPE: Final[dict[DType, dict[str, forms.Function]]] = {FLOAT32: EXPANSIONS,
 SHORT_EXPANSIONS: Final[dict[str, forms.Function]] = {"erf": plain.short_erf, "tanh": plain.short_tanh}
 """The expansions of float32 intrinsics whose results are stored with 16 bits."""
 _WITH_INSTRUCTIONS: Final[dict[DType, dict[str, forms.Function]]] = {
-    FLOAT32: {**significands.LOGARITHMS, "exp_nonpositive": plain.exp_nonpositive_by_scaling},
+    FLOAT32: {
+        **significands.LOGARITHMS,
+        "exp_nonpositive": plain.exp_nonpositive_by_scaling,
+        "sigmoid": plain.sigmoid_by_scaling,
+    },
     FLOAT64: tables.TABLES,
 }
 """Expansions that take the place of these where a target looks up numbers in registers and takes numbers apart."""

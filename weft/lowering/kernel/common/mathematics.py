@@ -208,8 +208,27 @@ def tanh(x: Expr) -> Expr:
 
 
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + e^-x), without overflow on either side. At most 3 ulp."""
-    return forms.sigmoid(x, exp)
+    """1 / (1 + e^-x), or 0 where that is below 2^-127.5. At most 3 ulp.
+
+    The whole number ``n`` stands in the last bits of the sum that rounds it, from where a shift makes it an exponent:
+    at the limits of ``x``, the one of infinity and the one of zero.
+    """
+    y = minimum(maximum(x, -89.0), 88.0)
+    r, _ = exp_parts(y)
+    scale = reinterpret(0x3F800000 - call("shl", reinterpret(y * _LOG2_E + _ROUND32, INT32), 23), FLOAT32)
+    return 1.0 / (_exp_of_minus(r) * scale + 1.0)
+
+
+def sigmoid_by_scaling(x: Expr) -> Expr:
+    """The same where :func:`ldexp` is one instruction."""
+    r, n = exp_parts(minimum(maximum(x, -89.0), 88.0))
+    return 1.0 / (call("ldexp", _exp_of_minus(r), 0.0 - n) + 1.0)
+
+
+def _exp_of_minus(r: Expr) -> Expr:
+    """e^-r for ``r`` in [-ln 2 / 2, ln 2 / 2]."""
+    odd = len(_EXP) % 2
+    return polynomial(r, (*(-c if i % 2 == odd else c for i, c in enumerate(_EXP)), -1.0, 1.0))
 
 
 def erf(x: Expr) -> Expr:
