@@ -4,7 +4,7 @@ Every function agrees with NumPy on NaN, infinities, zeros, overflow and subnorm
 product and a sum into one multiply-add; the range reductions are accurate enough with and without fusion.
 
 Sources: range reduction after W. J. Cody and W. Waite, *Software Manual for the Elementary Functions* (1980);
-polynomials of log, tanh, sin and cos as in S. Moshier's Cephes library; erf after N. Juffa (2016). The others are
+polynomials of log, sin and cos as in S. Moshier's Cephes library; erf after N. Juffa (2016). The others are
 least-squares fits on Chebyshev nodes.
 """
 
@@ -32,6 +32,7 @@ _LN2_HIGH: Final = 0.693359375
 _LN2_LOW: Final = -2.12194440e-4
 _LOG2_E: Final = 1.4426950408889634
 _ROUND32: Final = 12582912.0  # 1.5 * 2**23: adding it rounds to an integer and leaves that in the low bits
+_ONE: Final = 0x3F800000  # the bits of 1.0
 _ROUND64: Final = 6755399441055744.0  # 1.5 * 2**52
 _EXP_IS_ZERO: Final = -104.0  # below, e^x is less than half of the least subnormal number
 _LOWEST_NORMAL: Final = -87.33654  # e^x is the least normal number, rounded up
@@ -49,7 +50,6 @@ _LOG: Final = (
     -2.4999993993e-1,
     3.3333331174e-1,
 )
-_TANH: Final = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
 _ERF_SMALL: Final = (
     -5.96761703e-4,
     4.99119423e-3,
@@ -88,14 +88,21 @@ _SIN: Final = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
 _COS: Final = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 
 
-def _power_of_two(n: Expr) -> Expr:
-    """2^n for an int32 ``n`` within the exponents of normal float32 numbers."""
-    return reinterpret(call("shl", n + 127, 23), FLOAT32)
+def _rounded(x: Expr) -> tuple[Expr, Expr]:
+    """The whole number ``n`` next to ``x`` as float32, and the bits of a number that ends with ``n``."""
+    shifted = x + _ROUND32
+    return shifted - _ROUND32, reinterpret(shifted, INT32)
+
+
+def _power_of_two(bits: Expr) -> Expr:
+    """2^n for the second result of :func:`_rounded`, within the exponents of normal float32 numbers: one shift moves
+    ``n`` to the place of the exponent, and all other bits out."""
+    return reinterpret(call("shl", bits, 23) + _ONE, FLOAT32)
 
 
 def exp_parts(x: Expr) -> tuple[Expr, Expr]:
     """``r`` in [-ln 2 / 2, ln 2 / 2] and ``n``, a whole number, with ``x = n ln 2 + r``."""
-    n = (x * _LOG2_E + _ROUND32) - _ROUND32
+    n, _ = _rounded(x * _LOG2_E)
     return (x - n * _LN2_HIGH) - n * _LN2_LOW, n
 
 
@@ -115,15 +122,8 @@ def _of_parts(x: Expr) -> tuple[Expr, Expr]:
 
 
 def exp_nonpositive(x: Expr) -> Expr:
-    """e^x for x <= 0, or 0 where that is no normal number. At most 2 ulp.
-
-    Softmax needs no more. The whole number ``n`` stands in the last bits of the sum that rounds it, from where a shift
-    makes it an exponent.
-    """
-    y = maximum(x, _LOWEST_NORMAL)
-    r, _ = exp_parts(y)
-    scale = reinterpret(call("shl", reinterpret(y * _LOG2_E + _ROUND32, INT32), 23) + 0x3F800000, FLOAT32)
-    return _unless_subnormal(x, exp_of_parts(r) * scale)
+    """e^x for x <= 0, or 0 where that is no normal number. At most 2 ulp. Softmax needs no more."""
+    return _unless_subnormal(x, _exp_moderate(maximum(x, _LOWEST_NORMAL)))
 
 
 def exp_nonpositive_by_scaling(x: Expr) -> Expr:
@@ -138,13 +138,8 @@ def _unless_subnormal(x: Expr, power: Expr) -> Expr:
 
 def _exp_moderate(x: Expr) -> Expr:
     """e^x for ``|x| <= 87``: one scaling is enough."""
-    r, n = exp_parts(x)
-    return exp_of_parts(r) * _power_of_two(_whole(n))
-
-
-def _whole(n: Expr) -> Expr:
-    """A whole float32 number as int32, also where it is NaN."""
-    return reinterpret(n + _ROUND32, INT32) - 0x4B400000
+    r, _ = exp_parts(x)
+    return exp_of_parts(r) * _power_of_two(_rounded(x * _LOG2_E)[1])
 
 
 def exp2(x: Expr) -> Expr:
@@ -152,7 +147,7 @@ def exp2(x: Expr) -> Expr:
 
     def power(y: Expr) -> Expr:
         y = minimum(y, 129.0)
-        n = (y + _ROUND32) - _ROUND32
+        n, _ = _rounded(y)
         return call("ldexp", exp_of_parts((y - n) * math.log(2)), n)
 
     return unless_zero(x, _EXP2_IS_ZERO, power)
@@ -160,9 +155,10 @@ def exp2(x: Expr) -> Expr:
 
 def expm1(x: Expr) -> Expr:
     """e^x - 1. At most 4 ulp."""
-    r, n = exp_parts(minimum(maximum(x, -25.0), 88.0))
+    y = minimum(maximum(x, -25.0), 88.0)
+    r, n = exp_parts(y)
     tail = polynomial(r, _EXP) * (r * r) + r
-    scale = _power_of_two(_whole(n))
+    scale = _power_of_two(_rounded(y * _LOG2_E)[1])
     moderate = tail * scale + (scale - 1.0)
     moderate = pick(make("eq", n, 0.0), tail, moderate)
     moderate = pick(make("eq", x, 0.0), x, moderate)
@@ -199,23 +195,21 @@ def log1p(x: Expr) -> Expr:
 
 
 def tanh(x: Expr) -> Expr:
-    """Hyperbolic tangent. At most 3 ulp."""
-    size = call("abs", x)
-    square = x * x
-    small = polynomial(square, _TANH) * square * x + x
-    large = 1.0 - 2.0 / (_exp_moderate(minimum(size, 20.0) * 2.0) + 1.0)
-    return pick(make("lt", size, 0.625), small, call("copysign", large, x))
+    """Hyperbolic tangent, as u / (u + 2) with u = e^2x - 1, which is accurate near 0. At most 3 ulp."""
+    y = minimum(maximum(x, -10.0), 10.0)
+    n, bits = _rounded(y * (2.0 * _LOG2_E))
+    r = (y - n * (0.5 * _LN2_HIGH)) - n * (0.5 * _LN2_LOW)  # e^2x = 2^n e^2r
+    tail = polynomial(r, [c * 2.0 ** (len(_EXP) + 1 - i) for i, c in enumerate(_EXP)]) * (r * r) + (r + r)
+    scale = _power_of_two(bits)
+    u = tail * scale + (scale - 1.0)
+    return call("copysign", u / (u + 2.0), x)
 
 
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + e^-x), or 0 where that is below 2^-127.5. At most 3 ulp.
-
-    The whole number ``n`` stands in the last bits of the sum that rounds it, from where a shift makes it an exponent:
-    at the limits of ``x``, the one of infinity and the one of zero.
-    """
-    y = minimum(maximum(x, -89.0), 88.0)
+    """1 / (1 + e^-x), or 0 where that is below 2^-127.5. At most 3 ulp."""
+    y = minimum(maximum(x, -89.0), 88.0)  # at these limits, 2^-n has the bits of infinity and of zero
     r, _ = exp_parts(y)
-    scale = reinterpret(0x3F800000 - call("shl", reinterpret(y * _LOG2_E + _ROUND32, INT32), 23), FLOAT32)
+    scale = reinterpret(_ONE - call("shl", _rounded(y * _LOG2_E)[1], 23), FLOAT32)
     return 1.0 / (_exp_of_minus(r) * scale + 1.0)
 
 
@@ -243,9 +237,8 @@ def erf(x: Expr) -> Expr:
 
 def _one_less_power(y: Expr) -> Expr:
     """1 - 2^y for ``y`` in [-120, 0]: relative errors of the result and of 2^y are below 2^-16, but for rounding."""
-    shifted = y + _ROUND32
-    r = y - (shifted - _ROUND32)
-    power = reinterpret(call("shl", reinterpret(shifted, INT32), 23) + 0x3F800000, FLOAT32)
+    n, bits = _rounded(y)
+    r, power = y - n, _power_of_two(bits)
     return (1.0 - power) - polynomial(r, _EXP2_SHORT) * r * power
 
 
