@@ -166,7 +166,7 @@ class Shared:
         known, key = self.known.setdefault(self.kernel, {}), trace.to_json()
         if key not in known:
             assert self.baseline is not None
-            r = self.runner.measure([trace], self.baseline, keep_best=True)[0]
+            (r,) = self.runner.measure([trace], self.baseline, keep_best=True)
             slow = r.seconds and self.baseline.seconds and r.seconds / self.baseline.seconds
             known[key] = [str(r.outcome), r.relative if r.ok else slow]
             self.measured += 1
@@ -182,10 +182,10 @@ class Shared:
         """End the runner."""
         self.runner.close()
 
-    def best(self) -> float:
-        """The best known speed relative to the default schedule."""
+    def best(self, is_template: bool) -> float:
+        """The best known speed relative to the default schedule, which is no point of a template."""
         times = [r for o, r in self.known.get(self.kernel, {}).values() if o == Outcome.OK and r]
-        return max([1.0, *(1 / t for t in times)])
+        return max([0.0 if is_template else 1.0, *(1 / t for t in times)])
 
 
 def search(
@@ -269,7 +269,7 @@ def table(
                 name = f"refine, knows {history} shapes"
                 curves[name] = with_history(shared, history, seeds, trials, features)
                 print(f"{kernel} {name}: {[round(c[-1], 3) for c in curves[name]]}", flush=True)
-            best = shared.best()
+            best = shared.best(SPACES[kernel] is _template_space)
         for strategy, found in curves.items():
             last = statistics.median(c[-1] for c in found)
             needed = statistics.median(trials_to(c, NEAR_BEST * best) for c in found)
