@@ -124,12 +124,12 @@ def test_each_kernel_keeps_the_schedule_that_is_best_in_the_model(monkeypatch: p
     first, second, third = (Trace((Instruction("a step", (("factor", n),)),)) for n in range(3))
     times = {("a", None): 4.0, ("a", first): 5.0, ("a", second): 3.0, ("a", third): 3.5}
     times |= {("b", None): 2.0, ("b", first): 1.0, ("c", None): 1.0, ("c", first): 2.0, ("c", second): 1.5}
-    built: list[dict[str, Trace]] = []
+    built: list[dict[str, Any]] = []
 
     def compiled(chosen: Chosen | None) -> Any:
-        traces = {} if chosen is None else dict(chosen.traces)
-        built.append(traces)  # type: ignore[arg-type]
-        return Timed({SYMBOLS[n]: times[n, traces.get(n)] for n in "abc"})  # type: ignore[index]
+        traces: dict[str, Any] = {} if chosen is None else dict(chosen.traces)
+        built.append(traces)
+        return Timed({SYMBOLS[n]: times[n, traces.get(n)] for n in "abc"})
 
     monkeypatch.setattr(in_model, "kernels_in_turns", lambda exes, inputs: [dict(e.kernels) for e in exes])
     monkeypatch.setattr(in_model, "in_turns", lambda exes, inputs: [sum(e.kernels.values()) for e in exes])
@@ -158,7 +158,7 @@ def test_executables_run_in_turns() -> None:
     assert sum(x != y for x, y in pairwise(measured)) == 2 * in_model.TURNS - 1
 
 
-def test_times_count_beside_those_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_count_beside_those_of_the_first() -> None:
     """A machine that gets slower, and one turn that something disturbs, change no ratio."""
     assert in_model._beside_first([[1.0, 2.0, 4.0], [0.5, 1.0, 2.0]]) == [2.0, 1.0]
     assert in_model._beside_first([[1.0, 1.0, 9.0], [0.5, 0.5, 0.5]]) == [1.0, 0.5]

@@ -1,8 +1,9 @@
 """Schedules in the model: what wins alone may lose there, where caches hold other data and threads have other work.
 
 The best few schedules of every kernel come into the model: the first of each kernel are compiled into one model, the
-second ones into another, and so on. All of them and the model without them run in turns, and each kernel keeps the
-schedule with which it takes least there; it is refused if that is no faster than its default. If the model as a whole
+second ones into another, and so on. Each of these runs in turns with the model without them (two at a time, as models
+are large), and each kernel keeps the schedule with which it takes least there; it is refused if that is no faster than
+its default. If the model as a whole
 is not faster then, the kernels that gained least are given up until it is, or until none is left. A model with open
 sizes runs on several, and their ratios count alike. Where kernels cannot be timed in the model, as on boards, only the
 first schedules are tried, only the model as a whole counts, and the order is that of what they gained alone.
@@ -10,6 +11,7 @@ first schedules are tried, only the model as a whole counts, and the order is th
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,10 +102,13 @@ def checked_in_model(
     tuned = compile(Chosen(compiled))
     gained = dict.fromkeys(candidates, 0.0) | dict(gains or {})
     if not isinstance(default, RemoteExecutable) and not isinstance(tuned, RemoteExecutable):
-        others = [compile(Chosen(given)) for given in _rounds(candidates)[1:]]
-        models = [default, tuned, *(e for e in others if not isinstance(e, RemoteExecutable))]
-        verdicts.tried.update(*candidates.values())
-        gained = _choose(verdicts, candidates, models, cases, symbols)
+        found = [[kernels_in_turns([default, tuned], case) for case in cases]]
+        for given in _rounds(candidates)[1:]:
+            other = compile(Chosen(given))
+            assert not isinstance(other, RemoteExecutable)
+            found.append([kernels_in_turns([default, other], case) for case in cases])
+            verdicts.tried.update(given.values())
+        gained = _choose(verdicts, candidates, found, symbols)
     while True:
         if verdicts.accepted != compiled:
             compiled = dict(verdicts.accepted)
@@ -129,26 +134,24 @@ def _rounds(candidates: Candidates) -> list[dict[str, RecordedSchedule]]:
 def _choose(
     verdicts: Verdicts,
     candidates: Candidates,
-    models: Sequence[Executable],
-    cases: Sequence[Sequence[Any]],
+    found: Sequence[Sequence[Sequence[Mapping[str, float]]]],
     symbols: Mapping[str, str],
 ) -> dict[str, float]:
-    """The seconds that each kernel gains in a run on each case with its best schedule, which is accepted if it gains.
-    ``models``: the one with the default schedules, then one for each round."""
+    """The seconds that each kernel gains in a run on all cases with its best schedule, which is accepted if it gains.
+    ``found``: for each round and case, the seconds of the kernels before and with the schedules of the round."""
     gained: dict[str, float] = {}
-    found = [kernels_in_turns(models, case) for case in cases]
     for identity, schedules in candidates.items():
         name, ratios = symbols[identity], list[float]()
-        for at in range(1, len(schedules) + 1):
-            times = [(case[0][name], case[at][name]) for case in found if case[0].get(name) and case[at].get(name)]
-            ratios += [statistics.geometric_mean([new / old for old, new in times])] if times else []
-        before = sum(case[0].get(name, 0.0) for case in found)
-        least = min(ratios, default=0.0)
-        gained[identity] = before * (1.0 - least)
-        if ratios and least <= NO_WORSE:
+        for cases in found[: len(schedules)]:
+            times = [(was[name], now[name]) for was, now in cases if was.get(name) and now.get(name)]
+            ratios.append(statistics.geometric_mean([new / old for old, new in times]) if times else math.inf)
+        least = min(ratios)
+        gained[identity] = sum(was.get(name, 0.0) for was, _ in found[0]) * (1.0 - least)
+        if least <= NO_WORSE:
             verdicts.accepted[identity] = schedules[ratios.index(least)]
         else:
-            verdicts.refused[identity] = f"{least:.2f} times as slow in the model" if ratios else "not in the model"
+            slower = f"{least:.2f} times as slow in the model"
+            verdicts.refused[identity] = slower if least < math.inf else "not in the model"
             del verdicts.accepted[identity]
     return gained
 

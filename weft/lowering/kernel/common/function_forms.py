@@ -66,12 +66,6 @@ def log_edges(x: Expr, inside: Expr) -> Expr:
     return pick(make("eq", x, 0.0), like(-math.inf, x), out)
 
 
-def sigmoid(x: Expr, exp: Function) -> Expr:
-    """1 / (1 + e^-x), without overflow on either side."""
-    small = exp(call("copysign", x, -1.0))
-    return pick(make("lt", x, 0.0), small, like(1.0, x)) / (small + 1.0)
-
-
 def corrected_log1p(x: Expr, lost: Expr, log: Function) -> Expr:
     """log(1 + x), where rounding 1 + x has ``lost`` so much."""
     u = x + 1.0

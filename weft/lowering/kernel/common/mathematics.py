@@ -1,7 +1,8 @@
 """Transcendental functions of float32 as arithmetic, for scalars and vectors alike, with stated error bounds.
 
-Every function agrees with NumPy on NaN, infinities, zeros, overflow and subnormal results. The compiler may fuse a
-product and a sum into one multiply-add; the range reductions are accurate enough with and without fusion.
+Every function agrees with NumPy on NaN, infinities, zeros, overflow and, where it does not say otherwise, subnormal
+results. The compiler may fuse a product and a sum into one multiply-add; the range reductions are accurate enough with
+and without fusion.
 
 Sources: range reduction after W. J. Cody and W. Waite, *Software Manual for the Elementary Functions* (1980);
 polynomials of log, sin and cos as in S. Moshier's Cephes library; erf after N. Juffa (2016). The others are
@@ -100,10 +101,17 @@ def _power_of_two(bits: Expr) -> Expr:
     return reinterpret(call("shl", bits, 23) + _ONE, FLOAT32)
 
 
+def _split(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """``r`` in [-ln 2 / 2, ln 2 / 2] and ``n``, a whole number, with ``x = n ln 2 + r``, and bits that end with ``n``
+    (:func:`_rounded`)."""
+    n, bits = _rounded(x * _LOG2_E)
+    return (x - n * _LN2_HIGH) - n * _LN2_LOW, n, bits
+
+
 def exp_parts(x: Expr) -> tuple[Expr, Expr]:
-    """``r`` in [-ln 2 / 2, ln 2 / 2] and ``n``, a whole number, with ``x = n ln 2 + r``."""
-    n, _ = _rounded(x * _LOG2_E)
-    return (x - n * _LN2_HIGH) - n * _LN2_LOW, n
+    """``r`` and ``n`` of :func:`_split`."""
+    r, n, _ = _split(x)
+    return r, n
 
 
 def exp_of_parts(r: Expr) -> Expr:
@@ -138,8 +146,8 @@ def _unless_subnormal(x: Expr, power: Expr) -> Expr:
 
 def _exp_moderate(x: Expr) -> Expr:
     """e^x for ``|x| <= 87``: one scaling is enough."""
-    r, _ = exp_parts(x)
-    return exp_of_parts(r) * _power_of_two(_rounded(x * _LOG2_E)[1])
+    r, _, bits = _split(x)
+    return exp_of_parts(r) * _power_of_two(bits)
 
 
 def exp2(x: Expr) -> Expr:
@@ -155,10 +163,9 @@ def exp2(x: Expr) -> Expr:
 
 def expm1(x: Expr) -> Expr:
     """e^x - 1. At most 4 ulp."""
-    y = minimum(maximum(x, -25.0), 88.0)
-    r, n = exp_parts(y)
+    r, n, bits = _split(minimum(maximum(x, -25.0), 88.0))
     tail = polynomial(r, _EXP) * (r * r) + r
-    scale = _power_of_two(_rounded(y * _LOG2_E)[1])
+    scale = _power_of_two(bits)
     moderate = tail * scale + (scale - 1.0)
     moderate = pick(make("eq", n, 0.0), tail, moderate)
     moderate = pick(make("eq", x, 0.0), x, moderate)
@@ -207,9 +214,8 @@ def tanh(x: Expr) -> Expr:
 
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e^-x), or 0 where that is below 2^-127.5. At most 3 ulp."""
-    y = minimum(maximum(x, -89.0), 88.0)  # at these limits, 2^-n has the bits of infinity and of zero
-    r, _ = exp_parts(y)
-    scale = reinterpret(_ONE - call("shl", _rounded(y * _LOG2_E)[1], 23), FLOAT32)
+    r, _, bits = _split(minimum(maximum(x, -89.0), 88.0))  # there, 2^-n has the bits of infinity and of zero
+    scale = reinterpret(_ONE - call("shl", bits, 23), FLOAT32)
     return 1.0 / (_exp_of_minus(r) * scale + 1.0)
 
 

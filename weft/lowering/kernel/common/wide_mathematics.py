@@ -250,7 +250,8 @@ def tanh(x: Expr) -> Expr:
 
 def sigmoid(x: Expr) -> Expr:
     """1 / (1 + e^-x), without overflow on either side. At most 3 ulp."""
-    return forms.sigmoid(x, exp)
+    small = exp(call("copysign", x, -1.0))
+    return pick(make("lt", x, 0.0), small, like(1.0, x)) / (small + 1.0)
 
 
 def erf(x: Expr) -> Expr:
