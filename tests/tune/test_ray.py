@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +124,16 @@ def test_the_command_line(cluster: None, tmp_path: Path, capsys: pytest.CaptureF
     with pytest.raises(SystemExit) as ended:
         main([*words, "--ray", "local", "--board", "localhost:1"])
     assert ended.value.code == 2 and "--ray is one place to measure" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "127.0.0.1:123456"])
+def test_an_address_where_nobody_listens_is_refused_at_once(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # nobody else gets the port, and nobody listens there
+        with pytest.raises(UserError, match="there is no Ray cluster at '") as missing:
+            ray_cluster.RayCluster(address.format(unused.getsockname()[1]))
+    assert missing.value.code == "U062" and "ray start" in (missing.value.hint or "")
 
 
 def test_what_no_cluster_can_do(cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:

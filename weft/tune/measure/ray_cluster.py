@@ -8,6 +8,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from weft.kernels.machine_code import MachineCode
 from weft.kernels.task import KernelTask
@@ -25,6 +26,7 @@ from weft.tune.record import Outcome, TrialRecord
 
 LOCAL: Final = "local"
 """The address that starts a cluster on this machine, which ends with the connection."""
+CONNECT_SECONDS: Final = 10.0
 _HINT: Final = "`ray start --head` starts a cluster and prints its address; `local` is one on this machine only"
 
 
@@ -43,6 +45,7 @@ class RayCluster:
         self._owned = not self.ray.is_initialized()
         if not self._owned:
             return
+        _check_answers(address)
         try:
             self.ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except ValueError:  # an existing cluster is not asked for a dashboard
@@ -65,6 +68,17 @@ class RayCluster:
         """End the connection, unless somebody else made it."""
         if self._owned and self.ray.is_initialized():
             self.ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Raise UserError U062 where nobody accepts a connection at ``host:port``: Ray itself waits there for ever."""
+    try:
+        found = urlsplit(address if "://" in address else f"//{address}")
+        if found.hostname is None or found.port is None:
+            return  # `auto`, `local`: Ray knows where that is
+        socket.create_connection((found.hostname, found.port), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise _unreachable(address, error) from None
 
 
 def _unreachable(address: str, error: BaseException) -> UserError:
