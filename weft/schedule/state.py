@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 from weft.expr.linear import Linear
-from weft.expr.nodes import Var
+from weft.expr.nodes import Expr, Var
 from weft.schedule.intrinsic import TensorIntrinsic
 from weft.schedule.intrinsics import BUILTIN, builtin
 from weft.schedule.place import place_of
@@ -40,6 +40,10 @@ class State:
         """Names of buffers that store only a window, each with the loop across whose iterations it is kept."""
         self.pipelined: dict[Var, tuple[frozenset[str], ...]] = {}
         """Loops whose statements overlap, each with the blocks of every statement."""
+        self.unroll_limits: dict[Var, int] = {}
+        """Loops to unroll if they have at most so many turns, whether they have or not."""
+        self.fused: dict[Var, tuple[tuple[Var, Expr], ...]] = {}
+        """Loops that were several: their variables and extents, outermost first."""
         self.threaded = False
         """Whether loops may be bound to threads."""
         self.intrinsics: dict[str, TensorIntrinsic] = {}
@@ -56,6 +60,7 @@ class State:
         made.intrinsics = dict(self.intrinsics)
         made.holes, made.partial, made.kept = self.holes, self.partial, dict(self.kept)
         made.pipelined, made.running = dict(self.pipelined), self.running
+        made.unroll_limits, made.fused = dict(self.unroll_limits), dict(self.fused)
         made.random.setstate(self.random.getstate())
         made._tree = self._tree
         return made

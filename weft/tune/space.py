@@ -33,12 +33,14 @@ class Knob:
     """One decision that a sketch leaves open.
 
     ``values`` are what the candidates mean: numbers, texts, or tuples of numbers (factors of a loop, or an order).
-    ``default`` is the position of the candidate to start from.
+    ``default`` is the position of the candidate to start from. ``is_place``: whether the numbers are places in the
+    program, which say where something is done and not how much of it.
     """
 
     name: str
     values: tuple[Any, ...]
     default: int
+    is_place: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.default < len(self.values):
@@ -56,8 +58,8 @@ class Knob:
 
     @cached_property
     def numeric(self) -> bool:
-        """Whether the candidates are numbers of which none is negative: places are not, since -1 is none of them."""
-        return all(type(v) is int and v >= 0 for v in self.values)
+        """Whether the candidates are numbers, of which none is negative, and no places."""
+        return not self.is_place and all(type(v) is int and v >= 0 for v in self.values)
 
     @cached_property
     def is_order(self) -> bool:
@@ -150,7 +152,12 @@ class TraceSketch:
     def knobs(self) -> tuple[Knob, ...]:
         """A knob for each sampling instruction that has a choice, named after it and its place in the trace."""
         return tuple(
-            Knob(f"{d.position}:{d.name.removeprefix('sample_')}", d.values, d.candidates.index(d.decision))
+            Knob(
+                f"{d.position}:{d.name.removeprefix('sample_')}",
+                d.values,
+                d.candidates.index(d.decision),
+                d.name == "sample_location",
+            )
             for d in self._open
         )
 

@@ -59,8 +59,10 @@ def unroll(state: State, loop: LoopRef, limit: int | None = None) -> None:
     A loop with more than ``limit`` iterations, or with an unknown number, is not changed. None means no limit.
     """
     found = _serial(state, loop)
-    if limit is not None and not (isinstance(found.extent, Const) and found.extent.value <= limit):
-        return
+    if limit is not None:
+        state.unroll_limits[found.var] = limit
+        if not (isinstance(found.extent, Const) and found.extent.value <= limit):
+            return
     _constant(state, found, "unrolled")
     _set_kind(state, found, "unrolled")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from weft.expr.folds import product
 from weft.expr.iter_var import IterVar
@@ -145,6 +145,8 @@ def fuse(state: State, loops: Sequence[LoopRef]) -> LoopRef:
     ref = LoopRef(made.var)
     state.commit(state.tree.replace({old[0]: with_loop(made, body=body)}))
     state.consume(loops, [ref])
+    parts = (state.fused.get(loop.var, ((loop.var, loop.extent),)) for loop in old)
+    state.fused[made.var] = tuple(chain.from_iterable(parts))
     inherit_carried(state, [loop.var for loop in old], [ref])
     return ref
 

@@ -27,8 +27,10 @@ OVERLAPPED: Final = 0.25
 """Share of what is not the largest that is not hidden."""
 LOOP_CYCLES: Final = 1.0
 """A turn of a loop that is not unrolled."""
-SPILL_CYCLES: Final = 1.0
+SPILL_CYCLES: Final = 0.5
 """A load and a store of a sum that does not fit into the registers, with each step."""
+FORWARD_CYCLES: Final = 4.0
+"""From the store of such a sum to its next load. It is stored once more at the end of each turn of a loop."""
 GATHER_CYCLES: Final = 1.0
 """One lane of a vector whose elements are not contiguous."""
 RESIDENT_SHARE: Final = 0.1
@@ -193,21 +195,25 @@ class EstimatedNest:
         vectors = instances / wide * np.ceil(wide / lanes)
         arithmetic = vectors * max(self.nest.operations, 0.25) / m.per_cycle
         loads, stores, sums = np.zeros(len(self.n)), np.zeros(len(self.n)), np.zeros(len(self.n))
+        most = np.zeros(len(self.n))
         for access in self.nest.accesses:
             count = self._vectors_of(access, inside, vector, lanes)
             if access.write:
                 stores = stores + (0.0 if access.scope == "register" else count)
                 sums = sums + (count if access.scope == "register" or self.nest.reduces else 0.0)
             elif access.scope != "register":
-                loads = loads + count
-        spilled = np.maximum(0.0, sums + 2 - m.registers) if self.nest.reduces else 0.0
-        cycles = np.maximum.reduce([arithmetic, loads / m.loads, stores]) + spilled * SPILL_CYCLES
-        if self.nest.reduces:  # every sum waits for the step before
-            steps = vectors / np.maximum(sums, 1.0)
-            cycles = np.maximum(cycles, m.latency * steps)
+                loads, most = loads + count, np.maximum(most, count)
+        cycles, spilled = np.maximum.reduce([arithmetic, loads / m.loads, stores]), np.zeros(len(self.n))
+        if self.nest.reduces:
+            steps = np.maximum(vectors / np.maximum(sums, 1.0), 1.0)
+            # One operand goes through a register, those that each of its vectors meets stay in theirs.
+            spilled = np.maximum(0.0, sums + np.ceil((loads - most) / steps) + 1 - m.registers)
+            forwards = np.where(spilled > 0, FORWARD_CYCLES * (steps + 1), 0.0)
+            # Every sum waits for the step before.
+            cycles = np.maximum(cycles + spilled * steps * SPILL_CYCLES, m.latency * steps + forwards)
         large = vectors * (1 + self.nest.operations) > MAX_UNROLLED
         decoded: Array = cycles * np.where(large, DECODE_FACTOR, 1.0)
-        return Body(decoded, vectors, wide / lanes, arithmetic, loads, stores, sums, spilled + np.zeros(len(self.n)))
+        return Body(decoded, vectors, wide / lanes, arithmetic, loads, stores, sums, spilled)
 
     def _vectors_of(self, access: NestAccess, inside: Sequence[int], vector: int | None, lanes: Array) -> Array:
         """Loads or stores of an access in one body: elements that several instances share count once."""

@@ -9,7 +9,7 @@ shows which these are. What primitives refuse in every probe is refused for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -21,7 +21,7 @@ from weft.schedule.schedule import Schedule
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
 from weft.tune.draft.estimate import DraftMachine, Order, estimate
-from weft.tune.draft.nests import Nest, Nests, Structure, nests_of
+from weft.tune.draft.nests import Derived, Nest, Nests, Structure, limited_places, nests_of, resolved, with_unrolled
 from weft.tune.draft.powers import Powers, powers_of, rounded_up
 from weft.tune.draft.rows import NEST_COLUMNS, nest_rows
 from weft.tune.encoding import ZERO_COUNTS_AS
@@ -50,26 +50,33 @@ MAX_DECISIVE: Final = 24
 
 @dataclass(frozen=True)
 class _Fit:
-    """Numbers of a structure as ``base`` times powers of the decisions; those that are ``whole`` are rounded up, as
-    extents are. ``moved``: for each knob that orders loops, and each nest, the places of these loops in their default
-    order."""
+    """Numbers of a structure as ``base`` times powers of the decisions, but ``most`` at most; those that are ``whole``
+    are rounded up, as extents are; ``derived`` are places of numbers that follow from others. ``moved``: for each knob
+    that orders loops, and each nest, the places of these loops in their default order. ``fixed``: nests in which the
+    limits of loops stay where they are when these are ordered."""
 
     structure: Structure
     base: Array
     powers: Array
     whole: NDArray[np.bool_]
+    most: Array
+    derived: Mapping[int, Derived]
     moved: dict[int, list[tuple[int, ...]]]
+    fixed: frozenset[int]
 
     def numbers(self, decisions: Array) -> Array:
         """For rows of decisions (logarithms), rows of numbers."""
-        found = self.base[None] * np.exp(decisions @ self.powers)
-        return np.where(self.whole[None], rounded_up(found), found)
+        found = np.minimum(self.base * np.exp(decisions @ self.powers), self.most)
+        found = np.where(self.whole[None], rounded_up(found), found)
+        for place, derived in self.derived.items():
+            found[:, place] = derived.of(found)
+        return found
 
 
 class DraftModel:
     """Estimates for the points of ``space``, whose program is ``program``.
 
-    ``scheduled`` makes the program of a point, or raises ScheduleError; by default it replays the trace. ``sizes`` are
+    ``scheduled`` makes the schedule of a point, or raises ScheduleError; by default it replays the trace. ``sizes`` are
     values of the open sizes to estimate for, in their order.
     """
 
@@ -79,7 +86,7 @@ class DraftModel:
         program: Program,
         machine: DraftMachine,
         seed: int = 0,
-        scheduled: Callable[[Point], Program] | None = None,
+        scheduled: Callable[[Point], Schedule] | None = None,
         sizes: Sequence[int] = (),
     ) -> None:
         self.space, self.program, self.machine = space, program, machine
@@ -90,6 +97,7 @@ class DraftModel:
         self._decisive: dict[tuple[Any, ...], frozenset[int]] = {}
         self._powers: dict[int, dict[str, Powers]] = {}
         self._named: dict[int, dict[int, dict[str, tuple[str, ...]]]] = {}
+        self._staying: dict[int, set[str]] = {}
         self._probes: dict[Point, Nests | None] = {}
         self.most_probes = FIRST_PROBES
         """Limit on :attr:`probes`: points of structures beyond it count as refused until it is raised. A probe takes
@@ -99,8 +107,8 @@ class DraftModel:
         """The estimated seconds of each point; infinite for those whose structure is refused, or not known yet
         (:attr:`most_probes`)."""
         found = np.full(len(points), np.inf)
-        for fit, members, numbers, orders in self._fitted(points):
-            found[members] = estimate(fit.structure, numbers, self.machine, orders)
+        for structure, members, numbers, orders in self._fitted(points):
+            found[members] = estimate(structure, numbers, self.machine, orders)
         return found
 
     def speeds_of_sketches(self) -> Array:
@@ -109,7 +117,7 @@ class DraftModel:
         seconds = []
         for sketch in range(len(self.space.sketches)):
             nests = self._nests(self.space.default(sketch))
-            own = np.inf if nests is None else estimate(nests.structure, nests.numbers[None], self.machine)[0]
+            own = np.inf if nests is None else estimate(resolved(nests), nests.numbers[None], self.machine)[0]
             seconds.append(max(float(own), LEAST_SECONDS))
         return np.asarray(np.log(seconds[0]) - np.log(seconds))
 
@@ -117,8 +125,8 @@ class DraftModel:
         """What the estimates follow from, as rows of :data:`~weft.tune.draft.rows.NEST_COLUMNS`, and the estimated
         seconds of each point. Rows of zeros where these are infinite."""
         rows, found = np.zeros((len(points), len(NEST_COLUMNS)), np.float32), np.full(len(points), np.inf)
-        for fit, members, numbers, orders in self._fitted(points):
-            rows[members], found[members] = nest_rows(fit.structure, numbers, self.machine, orders)
+        for structure, members, numbers, orders in self._fitted(points):
+            rows[members], found[members] = nest_rows(structure, numbers, self.machine, orders)
         return rows, found
 
     def rows_of_measured(self, points: Sequence[Point]) -> tuple[NDArray[np.float32], Array]:
@@ -129,13 +137,13 @@ class DraftModel:
         for i in sorted(set(range(len(points))) - set(known)):
             nests = self._nests(points[i])
             if nests is not None:
-                made, seconds = nest_rows(nests.structure, nests.numbers[None], self.machine)
+                made, seconds = nest_rows(resolved(nests), nests.numbers[None], self.machine)
                 rows[i], found[i] = made[0], seconds[0]
         return rows, found
 
-    def _fitted(self, points: Sequence[Point]) -> Iterator[tuple[_Fit, list[int], Array, list[Order | None]]]:
+    def _fitted(self, points: Sequence[Point]) -> Iterator[tuple[Structure, list[int], Array, list[Order | None]]]:
         """The structures of the points that are known and not refused: the places of their points, the numbers of each,
-        and the orders of its loops."""
+        and the orders of its loops. Limited loops are either unrolled or serial in each."""
         classes: dict[tuple[Any, ...], list[int]] = {}
         for i, p in enumerate(points):
             classes.setdefault(self._class(p), []).append(i)
@@ -143,15 +151,18 @@ class DraftModel:
             fit = self._fit(key, points[members[0]])
             if fit is not None:
                 own = [points[i] for i in members]
-                yield fit, members, fit.numbers(self._decisions(key[0], own)), self._orders(fit, own)
+                numbers, orders = fit.numbers(self._decisions(key[0], own)), self._orders(fit, own)
+                for structure, rows in _by_unrolled(fit, numbers, orders):
+                    kept = [o if o is None else o[rows] for o in orders]
+                    yield structure, [members[r] for r in rows], numbers[rows], kept
 
     @property
     def probes(self) -> int:
         """Programs that were scheduled so far."""
         return len(self._probes)
 
-    def _replayed(self, point: Point) -> Program:
-        return Schedule(self.program).replay(self.space.trace(point)).program
+    def _replayed(self, point: Point) -> Schedule:
+        return Schedule(self.program).replay(self.space.trace(point))
 
     # -- decisions as numbers -----------------------------------------------------------------------------------
 
@@ -249,19 +260,21 @@ class DraftModel:
                 break
         if not found:
             return None
-        at, shown = max(found, key=lambda f: len(f[1].labels))
+        at, shown = max(found, key=lambda f: (len(f[1].labels), len(set(f[1].numbers.tolist()))))
         rows = self._decisions(key[0], [p for p, _ in found])
         found_powers = powers_of(rows, [n for _, n in found], (known or {}) if scarce else {})
         self._powers.setdefault(key[0], found_powers)
-        powers = np.array([found_powers[label].powers for label in shown.labels]).reshape(len(shown.labels), -1).T
-        base = np.array([found_powers[label].base for label in shown.labels])
-        whole = np.array([found_powers[label].whole for label in shown.labels], bool)
-        return _Fit(shown.structure, base, powers, whole, self._moved(key, at, shown))
+        of_labels = [found_powers[label] for label in shown.labels]
+        powers = np.array([p.powers for p in of_labels]).reshape(len(of_labels), -1).T
+        base, most = np.array([p.base for p in of_labels]), np.array([p.most for p in of_labels])
+        whole = np.array([p.whole for p in of_labels], bool)
+        return _Fit(shown.structure, base, powers, whole, most, shown.derived, *self._moved(key, at, shown))
 
     def _nests(self, point: Point) -> Nests | None:
         if point not in self._probes:
             try:
-                self._probes[point] = nests_of(self._scheduled(point), self._sizes)
+                made = self._scheduled(point)
+                self._probes[point] = nests_of(made.program, self._sizes, made.state)
             except ScheduleError:
                 self._probes[point] = None
         return self._probes[point]
@@ -272,10 +285,12 @@ class DraftModel:
         opposite = tuple(reversed(values[point.positions[knob]]))
         return self._nests(point.changed(knob, values.index(opposite))) if opposite in values else None
 
-    def _moved(self, key: tuple[Any, ...], point: Point, shown: Nests) -> dict[int, list[tuple[int, ...]]]:
-        """For each knob that orders loops, and does not make another structure, the places of its loops in each
-        nest."""
-        named = self._named.setdefault(key[0], {})
+    def _moved(
+        self, key: tuple[Any, ...], point: Point, shown: Nests
+    ) -> tuple[dict[int, list[tuple[int, ...]]], frozenset[int]]:
+        """For each knob that orders loops, and does not make another structure, the places of its loops in each nest;
+        and the nests in which limits stay at these places."""
+        named, staying = self._named.setdefault(key[0], {}), self._staying.setdefault(key[0], set())
         found: dict[int, list[tuple[int, ...]]] = {}
         for at, knob in enumerate(self.space.knobs(point)):
             if not knob.is_order or key[1][at] is not None:
@@ -285,8 +300,10 @@ class DraftModel:
                 same = probe is not None and len(probe.structure) == len(shown.structure)
                 pairs = zip(shown.structure, probe.structure, strict=True) if probe is not None and same else ()
                 named[at] = {a.block: _moved_loops(a, b) for a, b in pairs}
+                if probe is not None and same:
+                    staying.update(n.block for i, n in enumerate(shown.structure) if _limits_stay(shown, probe, i))
             found[at] = [_places(nest, named[at].get(nest.block, ())) for nest in shown.structure]
-        return found
+        return found, frozenset(i for i, n in enumerate(shown.structure) if n.block in staying)
 
     def _probed(self, key: tuple[Any, ...], point: Point, count: int) -> list[Point]:
         """Points of a structure: the default numbers, the point asked for, and random ones, all with default orders."""
@@ -303,6 +320,37 @@ class DraftModel:
             if len(found) >= count:
                 break
         return list(found)
+
+
+def _by_unrolled(fit: _Fit, numbers: Array, orders: Sequence[Order | None]) -> Iterator[tuple[Structure, list[int]]]:
+    """The structure with each limited loop unrolled or not, and the rows of ``numbers`` for which this is so."""
+    limited = limited_places(fit.structure)
+    if not limited:
+        yield fit.structure, list(range(len(numbers)))
+        return
+    columns, every = [], np.arange(len(numbers))
+    for nest, place in limited:
+        loops, order = fit.structure[nest].loops, orders[nest]
+        here = np.full(len(numbers), place) if order is None else order[:, place]
+        extents = numbers[every, np.array([o.extent for o in loops])[here]]
+        limits = numbers[every, np.array([o.limit for o in loops])[place if nest in fit.fixed else here]]
+        columns.append(extents <= limits * (1 + 1e-9))
+    patterns, of_row = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    for i, pattern in enumerate(patterns):
+        yield with_unrolled(fit.structure, limited, pattern.tolist()), np.flatnonzero(of_row.ravel() == i).tolist()
+
+
+def _limits_stay(a: Nests, b: Nests, nest: int) -> bool:
+    """Whether the limits of the loops of a nest are the same at each place when loops are reordered, and not for each
+    loop."""
+    before, after = _limits(a, nest), _limits(b, nest)
+    return [n for _, n in before] == [n for _, n in after] and sorted(before) != sorted(after)
+
+
+def _limits(nests: Nests, nest: int) -> list[tuple[str, float]]:
+    """The limited loops of a nest in their order, and their limits."""
+    loops = [loop for loop in nests.structure[nest].loops if loop.limit >= 0]
+    return [(loop.name, float(nests.numbers[loop.limit])) for loop in loops]
 
 
 def _places(nest: Nest, names: Sequence[str]) -> tuple[int, ...]:

@@ -7,8 +7,8 @@ is computed for thousands of points at once (:mod:`weft.tune.draft.estimate`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,13 @@ from weft.expr.linear import Linear, linear
 from weft.expr.nodes import Binary, Call, Const, Expr, Load, Select, Var
 from weft.expr.simplify import simplify
 from weft.expr.visit import post_order
+from weft.schedule.state import State
 from weft.static_cost.bound import expanded_operations, number
 from weft.static_cost.kernel import DIVISION_UNITS
 from weft.support.dtypes import INDEX
 from weft.tir.nodes import Block, Buffer, For, Program, Stmt, Store
 from weft.tir.visit import ExprMap, children, expressions, substitution, walk
+from weft.tune.encoding import ZERO_COUNTS_AS
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,13 @@ class NestAccess:
 
 @dataclass(frozen=True, slots=True)
 class NestLoop:
-    """A loop around a block; ``extent`` is a place in the vector."""
+    """A loop around a block; ``extent`` is a place in the vector. A loop of kind ``limited`` is unrolled if it has at
+    most as many turns as the number at place ``limit``, and serial otherwise."""
 
     name: str
     kind: str
     extent: int
+    limit: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,28 @@ class Nest:
 Structure = tuple[Nest, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A number that follows from others, whose places these are: the product of ``times``, divided by ``over``; 0 where
+    the number at place ``moving`` is 1 (-1: never)."""
+
+    times: tuple[int, ...]
+    over: tuple[int, ...] = ()
+    moving: int = -1
+
+    def of(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """For rows of numbers."""
+        found: NDArray[np.float64] = numbers[:, self.times].prod(axis=1) / numbers[:, self.over].prod(axis=1)
+        return found if self.moving < 0 else np.where(numbers[:, self.moving] > 1, found, 0.0)
+
+
 @dataclass
 class _Vector:
     numbers: list[float] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     block: str = ""
     sizes: ExprMap | None = None
+    derived: dict[int, Derived] = field(default_factory=dict)
 
     def add(self, value: float, *label: object) -> int:
         self.numbers.append(float(value))
@@ -101,15 +121,18 @@ class Nests:
     structure: Structure
     numbers: NDArray[np.float64]
     labels: tuple[str, ...]
+    derived: Mapping[int, Derived] = field(default_factory=dict)
+    """Places of numbers that follow from others: extents of fused loops, and how far these move an axis."""
 
 
-def nests_of(program: Program, sizes: Sequence[int] = ()) -> Nests:
+def nests_of(program: Program, sizes: Sequence[int] = (), state: State | None = None) -> Nests:
     """The loop nests of a scheduled program. ``sizes`` are values of its open sizes, in their order; without them,
-    these have the assumed extent."""
+    these have the assumed extent. With the ``state`` of the schedule that made the program, loops that are unrolled up
+    to a number of turns are kept as limited ones, and the parts of fused loops are told apart."""
     known = {v: Const(n, INDEX) for v, n in zip(program.sizes, sizes, strict=True)} if sizes else {}
     vector = _Vector(sizes=substitution(known) if known else None)
-    found = tuple(_nest(block, loops, vector) for block, loops in _blocks(program.body, ()))
-    return Nests(found, np.array(vector.numbers), tuple(vector.labels))
+    found = tuple(_nest(block, loops, vector, state) for block, loops in _blocks(program.body, ()))
+    return Nests(found, np.array(vector.numbers), tuple(vector.labels), vector.derived)
 
 
 def _blocks(root: Stmt, around: tuple[For, ...]) -> Iterator[tuple[Block, tuple[For, ...]]]:
@@ -125,15 +148,58 @@ def _blocks(root: Stmt, around: tuple[For, ...]) -> Iterator[tuple[Block, tuple[
         yield from _blocks(s, loops)
 
 
-def _nest(block: Block, around: tuple[For, ...], vector: _Vector) -> Nest:
+def resolved(nests: Nests) -> Structure:
+    """The structure of a single program, in which no loop is limited any more."""
+    limited = limited_places(nests.structure)
+    return with_unrolled(nests.structure, limited, [_holds(nests, n, p) for n, p in limited])
+
+
+def _holds(nests: Nests, nest: int, place: int) -> bool:
+    loop = nests.structure[nest].loops[place]
+    return bool(nests.numbers[loop.extent] <= nests.numbers[loop.limit])
+
+
+def limited_places(structure: Structure) -> list[tuple[int, int]]:
+    """The limited loops: the number of the nest, and the place in it."""
+    return [(i, p) for i, n in enumerate(structure) for p, loop in enumerate(n.loops) if loop.kind == "limited"]
+
+
+def with_unrolled(structure: Structure, limited: Sequence[tuple[int, int]], unrolled: Sequence[bool]) -> Structure:
+    """The structure in which each of the ``limited`` loops is either unrolled or serial."""
+    loops = [list(n.loops) for n in structure]
+    for (nest, place), whether in zip(limited, unrolled, strict=True):
+        loops[nest][place] = replace(loops[nest][place], kind="unrolled" if whether else "serial")
+    return (
+        tuple(replace(n, loops=tuple(own)) for n, own in zip(structure, loops, strict=True)) if limited else structure
+    )
+
+
+def _loop(f: For, vector: _Vector, state: State | None) -> NestLoop:
+    name, extent = f.var.name, vector.add_extent(f.extent, "loop", f.var.name)
+    if state is None:
+        return NestLoop(name, f.kind, extent)
+    if f.var in state.fused:
+        parts = tuple(vector.add_extent(e, "part", v.name, "of", name) for v, e in state.fused[f.var])
+        vector.derived[extent] = Derived(parts)
+    if f.var not in state.unroll_limits or f.kind not in ("serial", "unrolled"):
+        return NestLoop(name, f.kind, extent)
+    limit = max(state.unroll_limits[f.var], ZERO_COUNTS_AS)
+    return NestLoop(name, "limited", extent, vector.add(limit, "limit", name))
+
+
+def _nest(block: Block, around: tuple[For, ...], vector: _Vector, state: State | None) -> Nest:
     vector.block = block.name
-    loops = tuple(NestLoop(f.var.name, f.kind, vector.add_extent(f.extent, "loop", f.var.name)) for f in around)
+    loops = tuple(_loop(f, vector, state) for f in around)
     variables = [f.var for f in around]
     axes = []
     for it, value in zip(block.iters, block.values, strict=True):
         form = linear(value)
         steps = [(i, v.name, _coefficient(form, v)) for i, v in enumerate(variables)]
         terms = tuple((i, vector.add(c, it.var.name, "by", name)) for i, name, c in steps if c)
+        for at, place in terms:
+            parts = vector.derived.get(loops[at].extent)
+            if parts is not None:
+                _derive_step(vector, place, parts.times, form, variables[at])
         axes.append((terms, vector.add_extent(it.extent, it.var.name)))
     own = [it.var for it in block.iters]
     stores = [s for s in walk(block.body) if isinstance(s, Store)]
@@ -144,6 +210,22 @@ def _nest(block: Block, around: tuple[For, ...], vector: _Vector) -> Nest:
     bits = max([s.buffer.dtype.bits for s in stores] or [32])
     reduces = tuple(i for i, it in enumerate(block.iters) if it.kind == "reduce")
     return Nest(block.name, loops, tuple(axes), tuple(accesses), _operations(stores), max(8, bits), reduces)
+
+
+def _derive_step(vector: _Vector, place: int, parts: Sequence[int], form: Linear, v: Var) -> None:
+    """How far a turn of a fused loop moves an axis: a step of one of its parts, divided by the turns of those
+    inside."""
+    found = [(term, factor) for term, factor in form.terms.items() if term is v or v in post_order(term)]
+    if len(found) != 1:
+        return
+    (term, factor), turns = found[0], 1.0
+    for n in reversed(range(len(parts))):
+        extent = vector.numbers[parts[n]]
+        if extent > 1 and turns == _divisor(term):
+            own = vector.add(abs(factor), vector.labels[place], vector.labels[parts[n]])
+            vector.derived[place] = Derived((own,), tuple(parts[n + 1 :]), parts[n])
+            return
+        turns *= extent
 
 
 def _access(buffer: Buffer, indices: Sequence[Expr], write: bool, axes: Sequence[Var], vector: _Vector) -> NestAccess:
@@ -196,9 +278,15 @@ def _coefficient(form: Linear, v: Var) -> float:
         if term is v:
             total += abs(factor)
         elif v in post_order(term):
-            divided = isinstance(term, Binary) and term.op == "floordiv" and isinstance(term.b, Const)
-            total += abs(factor) / (float(term.b.value) if divided else 1.0)  # type: ignore[attr-defined]  # a Binary
+            total += abs(factor) / _divisor(term)
     return total
+
+
+def _divisor(term: Expr) -> float:
+    """By what the loop is divided in a part of it."""
+    if not isinstance(term, Binary) or not isinstance(term.b, Const) or term.op not in ("floordiv", "floormod"):
+        return 1.0
+    return _divisor(term.a) * (float(term.b.value) if term.op == "floordiv" else 1.0)
 
 
 __all__ = ["Nest", "NestAccess", "NestLoop", "Structure", "Term", "nests_of"]

@@ -23,7 +23,7 @@ from weft.tune.model.traffic import CACHES, INSTRUCTIONS, instructions, moved_li
 
 Matrix: TypeAlias = "NDArray[np.float32]"
 
-FEATURES_VERSION: Final = 1
+FEATURES_VERSION: Final = 2
 """Changes whenever the columns or their meaning change: models of other versions are not loaded."""
 MAX_ROWS: Final = 12
 """Most rows of a matrix; statements that compute less are left out."""
