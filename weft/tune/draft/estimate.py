@@ -36,6 +36,8 @@ GATHER_CYCLES: Final = 1.0
 RESIDENT_SHARE: Final = 0.1
 """Share of the data that fit into a cache as a whole that come into it again in a run."""
 LINE_BYTES: Final = 64
+UNROLLED: Final = frozenset({"vectorized", "unrolled"})
+"""Kinds of loops of which no code is left, if they are innermost."""
 MAX_UNROLLED: Final = 512
 """Instructions of an unrolled body above which the decoder's cache does not hold it."""
 DECODE_FACTOR: Final = 1.3
@@ -140,9 +142,15 @@ class EstimatedNest:
     def _innermost(self) -> int:
         """The first of the loops that are unrolled or vectorized to the end: what they cover is one body of code."""
         at = len(self.nest.loops)
-        while at and self.nest.loops[at - 1].kind in ("vectorized", "unrolled"):
+        while at and self.nest.loops[at - 1].kind in UNROLLED:
             at -= 1
         return at
+
+    @cached_property
+    def serial(self) -> list[int]:
+        """The loops of one thread outside of the innermost body. One that is unrolled around another loop is little
+        different from a loop."""
+        return [i for i in range(self.inner) if self.nest.loops[i].kind in ("serial", "unrolled")]
 
     def product(self, loops: Sequence[int]) -> Array:
         """Turns of several loops together."""
@@ -160,11 +168,10 @@ class EstimatedNest:
     @cached_property
     def parts(self) -> list[Array]:
         """Cycles of one thread: those of the instructions, and those in which the data come into each cache."""
-        m, loops = self.machine, self.nest.loops
+        m = self.machine
         body, turns = self.body.cycles, self.outside[:, self.inner]
-        serial = [i for i in range(self.inner) if loops[i].kind == "serial"]
         steps = np.zeros(len(self.n))
-        for i in serial:
+        for i in self.serial:
             steps = steps + self.outside[:, i + 1] * LOOP_CYCLES / 4
         return [turns * np.maximum(body, LOOP_CYCLES) + steps, *(self._moved(size) / rate for size, rate in m.caches)]
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from weft.schedule.schedule import Schedule
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Program
-from weft.tune.draft.estimate import DraftMachine, Order, estimate
+from weft.tune.draft.estimate import UNROLLED, DraftMachine, Order, estimate
 from weft.tune.draft.nests import Derived, Nest, Nests, Structure, limited_places, nests_of, resolved, with_unrolled
 from weft.tune.draft.powers import Powers, powers_of, rounded_up
 from weft.tune.draft.rows import NEST_COLUMNS, nest_rows
@@ -41,9 +41,9 @@ FIRST_PROBES: Final = 24
 MAX_OVER: Final = 1.5
 """First structures of sketches may take so many times the limit on probes; the sketches that are left wait for it to
 rise. A kernel of several products has dozens of sketches, whose programs take a twelfth of a second each."""
-FEW_PROBES: Final = 3
-"""Probes of a structure when half of them are spent: what has the same name in the first structure of its sketch mostly
-follows the same rule."""
+FEW_PROBES: Final = 4
+"""Probes of a structure after the first one of its sketch, if that one's powers explain all its numbers, or when half
+of the probes are spent."""
 MAX_DECISIVE: Final = 24
 """Orders of a knob up to which each may have a structure of its own."""
 
@@ -244,31 +244,40 @@ class DraftModel:
     def _made(self, key: tuple[Any, ...], point: Point) -> _Fit | None:
         """The fit of a structure. Of the probes, the one with most numbers shows the structure: where a loop has a
         single turn, its numbers are missing."""
-        known = self._powers.get(key[0])
+        known = self._powers.get(key[0], {})
         scarce = 2 * self.probes > self.most_probes
         wanted = min(MAX_PROBES, self._width(key[0]) + 1 + MORE_PROBES)
-        wanted = FEW_PROBES if known is not None and scarce else wanted
-        found: list[tuple[Point, Nests]] = []
-        refused = 0
-        for probe in self._probed(key, point, 3 * wanted):
-            nests = self._nests(probe)
-            if nests is None:
-                refused += 1
-            else:
-                found.append((probe, nests))
-            if len(found) >= wanted or (not found and refused >= REFUSED_PROBES):
-                break
+        probes = iter(self._probed(key, point, 3 * wanted))
+        found = self._first_of(probes, min(FEW_PROBES, wanted) if known else wanted)
         if not found:
             return None
+        found_powers, new = self._powers_of(key[0], found, known)
+        if new and not scarce and len(found) < wanted:
+            found += self._first_of(probes, wanted - len(found))
+            found_powers, _ = self._powers_of(key[0], found, known)
         at, shown = max(found, key=lambda f: (len(f[1].labels), len(set(f[1].numbers.tolist()))))
-        rows = self._decisions(key[0], [p for p, _ in found])
-        found_powers = powers_of(rows, [n for _, n in found], (known or {}) if scarce else {})
         self._powers.setdefault(key[0], found_powers)
         of_labels = [found_powers[label] for label in shown.labels]
         powers = np.array([p.powers for p in of_labels]).reshape(len(of_labels), -1).T
         base, most = np.array([p.base for p in of_labels]), np.array([p.most for p in of_labels])
         whole = np.array([p.whole for p in of_labels], bool)
         return _Fit(shown.structure, base, powers, whole, most, shown.derived, *self._moved(key, at, shown))
+
+    def _first_of(self, probes: Iterator[Point], count: int) -> list[tuple[Point, Nests]]:
+        """The first probes that are not refused; none if the first :data:`REFUSED_PROBES` are."""
+        found: list[tuple[Point, Nests]] = []
+        for at, probe in enumerate(probes):
+            nests = self._nests(probe)
+            if nests is not None:
+                found.append((probe, nests))
+            if len(found) >= count or (not found and at + 1 >= REFUSED_PROBES):
+                break
+        return found
+
+    def _powers_of(
+        self, sketch: int, found: Sequence[tuple[Point, Nests]], known: Mapping[str, Powers]
+    ) -> tuple[dict[str, Powers], set[str]]:
+        return powers_of(self._decisions(sketch, [p for p, _ in found]), [n for _, n in found], known)
 
     def _nests(self, point: Point) -> Nests | None:
         if point not in self._probes:
@@ -335,9 +344,25 @@ def _by_unrolled(fit: _Fit, numbers: Array, orders: Sequence[Order | None]) -> I
         extents = numbers[every, np.array([o.extent for o in loops])[here]]
         limits = numbers[every, np.array([o.limit for o in loops])[place if nest in fit.fixed else here]]
         columns.append(extents <= limits * (1 + 1e-9))
+    _only_innermost(fit.structure, limited, columns)
     patterns, of_row = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
     for i, pattern in enumerate(patterns):
         yield with_unrolled(fit.structure, limited, pattern.tolist()), np.flatnonzero(of_row.ravel() == i).tolist()
+
+
+def _only_innermost(
+    structure: Structure, limited: Sequence[tuple[int, int]], columns: Sequence[NDArray[np.bool_]]
+) -> None:
+    """Forget in ``columns`` that a loop is unrolled around one that is not: the estimate would be the same."""
+    at = {key: i for i, key in enumerate(limited)}
+    for number, nest in enumerate(structure):
+        inside = np.ones(len(columns[0]), bool)
+        for place in reversed(range(len(nest.loops))):
+            if (number, place) in at:
+                inside &= columns[at[number, place]]
+                columns[at[number, place]][:] = inside
+            elif nest.loops[place].kind not in UNROLLED:
+                inside[:] = False
 
 
 def _limits_stay(a: Nests, b: Nests, nest: int) -> bool:

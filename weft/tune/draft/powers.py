@@ -52,13 +52,15 @@ class Powers:
         return float(np.abs(np.log(self.numbers(rows) / numbers)).mean())
 
 
-def powers_of(rows: Array, found: Sequence[Nests], known: Mapping[str, Powers]) -> dict[str, Powers]:
+def powers_of(rows: Array, found: Sequence[Nests], known: Mapping[str, Powers]) -> tuple[dict[str, Powers], set[str]]:
     """For each label the powers of the decisions that explain its numbers best, in the probes that have it. They are
-    whole, unless others explain the numbers better: rounding hides the powers a little. Of labels that are ``known``
-    from another structure the powers are taken over, if they explain the numbers."""
+    whole, unless others explain the numbers better: rounding hides the powers a little. Powers that are ``known`` from
+    another structure are taken over where they explain the numbers: those of the same label, or else of any. Also the
+    labels for which none does."""
     places = [{label: i for i, label in enumerate(n.labels)} for n in found]
     made: dict[str, Powers] = {}
     same: dict[tuple[float, ...], Powers] = {}  # many things of a program are equally large
+    new = set()
     for label in dict.fromkeys(label for n in found for label in n.labels):
         at = [i for i, p in enumerate(places) if label in p]
         numbers = np.array([found[i].numbers[places[i][label]] for i in at])
@@ -73,9 +75,23 @@ def powers_of(rows: Array, found: Sequence[Nests], known: Mapping[str, Powers]) 
         if rows.shape[1] and len(at) > 1 and (numbers > 0).all() and (numbers != numbers[0]).any():
             key = (*map(float, at), *numbers.tolist())
             if key not in same:
-                same[key] = _explained(rows[at], numbers, whole)
+                taken = _known_elsewhere(rows[at], numbers, whole, known)
+                if taken is None:
+                    new.add(label)
+                same[key] = taken or _explained(rows[at], numbers, whole)
             made[label] = same[key]
-    return made
+    return made, new
+
+
+def _known_elsewhere(rows: Array, numbers: Array, whole: bool, known: Mapping[str, Powers]) -> Powers | None:
+    """Powers of another label that explain these numbers: of several, those of fewest decisions."""
+    if not known:
+        return None
+    several = np.unique(np.stack([p.powers for p in known.values()]), axis=0)
+    several = several[np.argsort(np.abs(several).sum(axis=1), kind="stable")]
+    errors = _bases(rows, several, numbers, whole)[1]
+    at = int(np.argmin(errors))
+    return Powers.of(rows, several[at], numbers, whole) if errors[at] < EXPLAINED else None
 
 
 def _explained(rows: Array, numbers: Array, whole: bool) -> Powers:
@@ -92,8 +108,10 @@ def _explained(rows: Array, numbers: Array, whole: bool) -> Powers:
 def _unlimited(rows: Array, numbers: Array, whole: bool) -> Powers:
     """The powers that explain numbers best: whole ones, unless others are much better."""
     # A number n is anything above n - 1 that was rounded up: small ones say little, and 1 hardly anything.
-    weights = 1 / np.log(numbers / np.maximum(numbers - 1, numbers * LEAST_KNOWN)) if whole else np.ones(len(numbers))
-    weights /= weights.sum()
+    weights: Array = (
+        1 / np.log(numbers / np.maximum(numbers - 1, numbers * LEAST_KNOWN)) if whole else np.ones(len(numbers))
+    )
+    weights = weights / weights.sum()
     x, y = rows - weights @ rows, np.log(numbers)
     scale = np.sqrt(weights)[:, None]
     powers: Array = np.linalg.lstsq(x * scale, (y - weights @ y) * scale[:, 0], rcond=None)[0]

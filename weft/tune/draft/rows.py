@@ -87,11 +87,10 @@ def _nest(nest: EstimatedNest, seconds: Array) -> Array:
     machine, loops, body = nest.machine, nest.nest.loops, nest.body
     busy = nest.busy_threads()
     cycles = np.maximum(seconds * machine.hertz * busy, 1e-9)
-    serial = [i for i in range(nest.inner) if loops[i].kind == "serial"]
     parallel = [i for i, loop in enumerate(loops) if loop.kind == "parallel"]
     one = np.ones(len(seconds))
-    turns = [nest.extents[:, i] for i in serial[:-3:-1]] + [one, one]
-    outside = next((i for i in range(len(loops)) if loops[i].kind == "serial"), 0)
+    turns = [nest.extents[:, i] for i in nest.serial[:-3:-1]] + [one, one]
+    outside = next((i for i in range(len(loops)) if loops[i].kind in ("serial", "unrolled")), 0)
     shares = [part / cycles for part in nest.parts] + [busy / machine.threads]
     counts = [
         1e9 * seconds,
