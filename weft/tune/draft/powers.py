@@ -108,13 +108,11 @@ def _explained(rows: Array, numbers: Array, whole: bool) -> Powers:
 def _unlimited(rows: Array, numbers: Array, whole: bool) -> Powers:
     """The powers that explain numbers best: whole ones, unless others are much better."""
     # A number n is anything above n - 1 that was rounded up: small ones say little, and 1 hardly anything.
-    weights: Array = (
-        1 / np.log(numbers / np.maximum(numbers - 1, numbers * LEAST_KNOWN)) if whole else np.ones(len(numbers))
-    )
+    before = np.maximum(numbers - 1, numbers * LEAST_KNOWN)
+    weights: Array = 1 / np.log(numbers / before) if whole else np.ones(len(numbers))
     weights = weights / weights.sum()
-    x, y = rows - weights @ rows, np.log(numbers)
-    scale = np.sqrt(weights)[:, None]
-    powers: Array = np.linalg.lstsq(x * scale, (y - weights @ y) * scale[:, 0], rcond=None)[0]
+    x, y, scale = rows - weights @ rows, np.log(numbers), np.sqrt(weights)[:, None]
+    powers = np.asarray(np.linalg.lstsq(x * scale, (y - weights @ y) * scale[:, 0], rcond=None)[0], np.float64)
     simple = _nearest(rows, np.round(powers), numbers, whole)
     exact = Powers.of(rows, powers, numbers, whole)
     return exact if exact.error(rows, numbers) + ROUNDING < simple.error(rows, numbers) else simple
