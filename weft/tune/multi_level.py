@@ -22,7 +22,8 @@ from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import MAX_UNROLLED_STEPS, UNROLLED, near
 from weft.schedule.rules.common.work import steps_of, work_of
-from weft.schedule.rules.cpu.contraction import choose_tile, epilogue
+from weft.schedule.rules.cpu.chosen_tiles import choose_tile
+from weft.schedule.rules.cpu.epilogues import epilogue
 from weft.schedule.rules.cpu.roles import analyze, size
 
 MAX_BLOCK: Final = 8

@@ -19,6 +19,8 @@ Array = NDArray[np.float64]
 
 ROUNDING: Final = 0.1
 """How far the numbers of probes may lie off in proportion, on average, because they were rounded up."""
+MAX_POWER: Final = 3.0
+"""No number grows faster; where a few probes say so, they do not tell the decisions apart."""
 EXPLAINED: Final = 1e-3
 """A smaller error is none."""
 LEAST_KNOWN: Final = 1e-3
@@ -49,7 +51,7 @@ class Powers:
 
     def error(self, rows: Array, numbers: Array) -> float:
         """How far it is from given numbers, in proportion."""
-        return float(np.abs(np.log(self.numbers(rows) / numbers)).mean())
+        return float(np.abs(np.log(np.maximum(self.numbers(rows), LEAST_KNOWN) / numbers)).mean())
 
 
 def powers_of(rows: Array, found: Sequence[Nests], known: Mapping[str, Powers]) -> tuple[dict[str, Powers], set[str]]:
@@ -112,7 +114,8 @@ def _unlimited(rows: Array, numbers: Array, whole: bool) -> Powers:
     weights: Array = 1 / np.log(numbers / before) if whole else np.ones(len(numbers))
     weights = weights / weights.sum()
     x, y, scale = rows - weights @ rows, np.log(numbers), np.sqrt(weights)[:, None]
-    powers = np.asarray(np.linalg.lstsq(x * scale, (y - weights @ y) * scale[:, 0], rcond=None)[0], np.float64)
+    found = np.linalg.lstsq(x * scale, (y - weights @ y) * scale[:, 0], rcond=None)[0]
+    powers = np.clip(np.asarray(found, np.float64), -MAX_POWER, MAX_POWER)
     simple = _nearest(rows, np.round(powers), numbers, whole)
     exact = Powers.of(rows, powers, numbers, whole)
     return exact if exact.error(rows, numbers) + ROUNDING < simple.error(rows, numbers) else simple
@@ -139,13 +142,13 @@ def _nearest(rows: Array, powers: Array, numbers: Array, whole: bool) -> Powers:
 
 def _bases(rows: Array, powers: Array, numbers: Array, whole: bool) -> tuple[Array, Array]:
     """For each of several rows of powers, the logarithm of the base that explains ``numbers`` best, and the error."""
-    grown, known = powers @ rows.T, np.log(numbers)
-    bases = known - grown
+    growth, known = powers @ rows.T, np.log(numbers)
+    bases = known - growth
     if not whole:
         base: Array = bases.mean(axis=1)
         return base, np.abs(bases - base[:, None]).mean(axis=1)
     both = np.stack([bases.min(axis=1), np.median(bases, axis=1)])
-    errors = np.abs(np.log(np.maximum(rounded_up(np.exp(both[:, :, None] + grown[None])), 1.0)) - known).mean(axis=2)
+    errors = np.abs(np.log(np.maximum(rounded_up(np.exp(both[:, :, None] + growth[None])), 1.0)) - known).mean(axis=2)
     chosen = errors.argmin(axis=0)
     every = np.arange(len(powers))
     return both[chosen, every], errors[chosen, every]

@@ -39,6 +39,9 @@ class Context:
     """Names of blocks that were placed in loops of others by :meth:`compute_at`."""
     separate: set[str] = field(default_factory=set)
     """Names of blocks that must be computed completely before their readers."""
+    finishing: set[str] | None = None
+    """Names of blocks that finish the sums of a tile, in registers, before functions of these are computed. None: there
+    are none, all are inlined into what computes the function."""
     nested: bool = False
     """Whether the code being placed is already inside a parallel loop."""
     flipped: frozenset[str] = frozenset()
@@ -55,6 +58,7 @@ class Context:
             done=set(self.done),
             moved=set(self.moved),
             separate=set(self.separate),
+            finishing=None if self.finishing is None else set(self.finishing),
             asked=dict(self.asked),
         )
 

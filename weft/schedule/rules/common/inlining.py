@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import permutations
 
 from weft.expr.intrinsic_table import ROOTS
 from weft.expr.nodes import Call, Cast, Expr, Load
 from weft.expr.visit import bottom_up, collect, occurs
 from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, moves_or_decodes, static_extent
-from weft.schedule.rules.common.context import Context, guarded_load
+from weft.schedule.rules.common.context import Context, guarded_load, reads_whole
 from weft.schedule.rules.common.runs import run_length
-from weft.schedule.rules.common.work import SINGLE_OPERATIONS, cost_of, steps_of
+from weft.schedule.rules.common.work import SINGLE_OPERATIONS, calls_functions, cost_of, steps_of
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Buffer
 
 MAX_REPEATED_OPERATIONS = 6
 """Limit on operations that inlining may repeat for each reader or each reduction step."""
+FEW_REGISTERS = 16
+"""Registers beside which a function of a sum has too few while a tile of sums is in them."""
+MAX_FINISHED_STEPS = 160
+"""Limit on the steps of sums for which this is worth a block of its own."""
 MIN_ROW = 16
 """Fewest elements of a row that is stored so that its reductions run in vectors."""
 MAX_NESTED_LOOKUPS = 8
@@ -40,11 +45,58 @@ def inline_producers(context: Context) -> None:
     for block in reversed(s.get_blocks()):
         if context.is_output(block) or not context.is_injective(block):
             continue
+        apart = context.finishing if _may_finish(context, block) else None
+        if apart is not None and context.decide(f"finish sums by {block.name}", _finishes(context, block)):
+            apart.add(block.name)
+            continue
         if context.decide(f"inline {block.name}", _worthwhile(context, block)):
             try:
                 s.compute_inline(block)
             except ScheduleError:
                 continue  # has its own loops; later rules place it
+
+
+def _may_finish(context: Context, block: BlockRef) -> bool:
+    """Whether the block does something to each sum of a product, for a single reader at the same place."""
+    s, view = context.schedule, context.view(block)
+    readers, sums = s.get_consumers(block), _tiled_sums(context, block)
+    return (
+        len(readers) == len(sums) == 1
+        and len(s.get_consumers(sums[0])) == 1
+        and context.is_injective(readers[0])
+        and _at_own_indices(view, context.view(sums[0]).output.buffer)
+        and _at_own_indices(context.view(readers[0]), view.output.buffer)
+    )
+
+
+def _finishes(context: Context, block: BlockRef) -> bool:
+    """Whether the block is worth loops of its own, as what comes before a function, such as adding a bias. With few
+    registers the function has none left beside the sums: to finish all sums of a tile first is faster, but for sums
+    that take much longer than the function."""
+    (reader,), (sums,) = context.schedule.get_consumers(block), _tiled_sums(context, block)
+    return (
+        context.target.cpu.vector_registers <= FEW_REGISTERS
+        and not calls_functions(context.view(block).stores[0].value)
+        and calls_functions(context.view(reader).stores[0].value)
+        and steps_of(context.view(sums)) <= MAX_FINISHED_STEPS
+    )
+
+
+def _tiled_sums(context: Context, block: BlockRef) -> list[BlockRef]:
+    producers = context.schedule.get_producers(block)
+    return [p for p in producers if context.is_reduction(p) and _is_tiled(context.view(p))]
+
+
+def _at_own_indices(view: View, buffer: Buffer) -> bool:
+    return reads_whole(view, buffer, [i.var for i in view.spatial])
+
+
+def _is_tiled(view: View) -> bool:
+    """Whether each operand of a product is used for several results, so that tiles of them are kept in registers."""
+    if view.product is None:
+        return False
+    uses = [[x.uses(a.var) for a in view.spatial if static_extent(a) != 1] for x in view.product]
+    return all(any(mine and not other for mine, other in zip(x, y, strict=True)) for x, y in permutations(uses, 2))
 
 
 def _worthwhile(context: Context, block: BlockRef) -> bool:

@@ -67,10 +67,20 @@ def other_schedule(
 
 
 def _scheduled(context: Context, rules: Sequence[Rule]) -> Schedule:
-    schedule = context.schedule
     store_operands(context)
+    before = context.saved()
+    context.finishing = None if rules else set()
+    _schedule_blocks(context, rules)
+    if context.finishing and not context.finishing <= context.done:  # the tiles are not those of a contraction
+        context.restore(before)
+        _schedule_blocks(context, rules)
+    context.schedule.forget_unused()
+    return context.schedule
+
+
+def _schedule_blocks(context: Context, rules: Sequence[Rule]) -> None:
     inline_producers(context)
-    for block in reversed(schedule.get_blocks() if rules else ()):
+    for block in reversed(context.schedule.get_blocks() if rules else ()):
         if block.name not in context.done:
             any(_attempt(context, rule, block) for rule in rules)
     contractions = [b for b in context.schedule.get_blocks() if context.is_reduction(b) and context.view(b).product]
@@ -83,8 +93,6 @@ def _scheduled(context: Context, rules: Sequence[Rule]) -> Schedule:
     for block in reversed(context.schedule.get_blocks()):
         if block.name not in context.done:
             any(_attempt(context, rule, block) for rule in RULES)
-    context.schedule.forget_unused()
-    return context.schedule
 
 
 def _attempt(context: Context, rule: Rule, block: BlockRef) -> bool:

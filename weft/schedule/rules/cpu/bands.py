@@ -27,7 +27,8 @@ from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import divisors
 from weft.schedule.rules.common.work import work_of
 from weft.schedule.rules.cpu.cases import case_axes, schedule_cases
-from weft.schedule.rules.cpu.contraction import Tiling, draw_tile
+from weft.schedule.rules.cpu.chosen_tiles import draw_tile
+from weft.schedule.rules.cpu.contraction import Tiling
 from weft.schedule.rules.cpu.roles import Roles, analyze, operands_of
 from weft.tir.nodes import Buffer
 

@@ -12,32 +12,33 @@ computed for one strip of rows at a time into scratch memory.
             acc[rows, columns] = 0                    registers
             for reduction:
                 unrolled rows, columns: acc += broadcast(a) * vector(b)
+            acc = finished(acc)                       where few registers are left for a function
             output = epilogue(acc)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from weft.cost import caches
 from weft.cost.assumed import EXTENT
-from weft.cost.register_tiles import Traffic, far, near, step_cycles
-from weft.expr.affine import divisor, linear_form
+from weft.expr.affine import linear_form
 from weft.expr.iter_var import IterVar
 from weft.expr.nodes import Const, Expr, Var
 from weft.expr.visit import occurs
 from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import View, static_extent
-from weft.schedule.rules.common.context import Context, reads_whole
+from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import ITERATIONS_AHEAD, MAX_UNROLLED_STEPS, ROWS_OF_A_TILE, UNROLLED, divisors
 from weft.schedule.rules.common.work import cost_of, steps_of, unrolled_steps, work_of
+from weft.schedule.rules.cpu.chosen_tiles import draw_tile
+from weft.schedule.rules.cpu.epilogues import finished_epilogue
 from weft.schedule.rules.cpu.far_rows import fetched_axis, rows_of_panel
 from weft.schedule.rules.cpu.packing import conflicts, pack, pack_rows, packable
 from weft.schedule.rules.cpu.pairs import group_axis, group_of, pack_groups
-from weft.schedule.rules.cpu.roles import MAX_GROUP_ROWS, Roles, analyze, footprint, operands_of, rows_outside, size
-from weft.schedule.rules.cpu.tiles import MAX_COLUMNS, MAX_ROWS, RegisterTile, register_tile
-from weft.target import Target
+from weft.schedule.rules.cpu.roles import Roles, analyze, footprint, operands_of, rows_outside, size
+from weft.schedule.rules.cpu.tiles import RegisterTile
 from weft.tir.nodes import Buffer
 
 MAX_REPEATED_OPERATIONS = 24
@@ -59,87 +60,6 @@ MIN_FETCHED_PANELS = 8
 """Fewest panels for each core with which a core computes whole panels, so that it can prefetch the next one."""
 MIN_MASKED_LANES = 8
 """Fewest lanes of vectors whose machines load and store some of them only, by a mask."""
-MIN_PART_ROWS = 16
-"""Smallest known divisor of a symbolic number of rows for which a register tile is chosen."""
-
-
-def choose_tile(view: View, roles: Roles, lanes: int, target: Target, most_rows: int | None = None) -> RegisterTile:
-    """The register tile for these axes. At most ``most_rows`` rows are computed at a time (None: no limit)."""
-    depth = 1
-    for a in view.reduce:
-        depth *= size(a)
-    registers, rates = target.cpu.vector_registers, target.cpu.rates
-    rows = 1 if roles.rows is None else _tiled_rows(roles.rows)
-    if most_rows is not None:
-        rows = most_rows if rows is None else min(rows, most_rows)
-    columns: int | None = 1
-    if roles.columns is not None:
-        extent = static_extent(roles.columns)
-        columns = extent if extent is None or roles.columns is not roles.vector else -(-extent // lanes)
-    if roles.row_group:
-        return _grouped_tile(roles.row_group, columns or MAX_COLUMNS, target)
-    traffic = _traffic(view, roles, lanes, depth, target) if most_rows is None else near(rates, MAX_COLUMNS)
-    anywhere = replace(traffic, widest=MAX_COLUMNS)
-    unrolled = None if roles.broadcasts else unrolled_steps(view)
-    tile = register_tile(rows, columns, registers, depth, roles.broadcasts, 1, anywhere, rates, unrolled)
-    if tile.columns <= traffic.widest:
-        return tile
-    lines = static_extent(roles.lines) if roles.lines is not None and most_rows is None else None
-    return register_tile(rows, columns, registers, depth, roles.broadcasts, lines or 1, traffic, rates, unrolled)
-
-
-def _tiled_rows(axis: IterVar) -> int | None:
-    """The number of rows to tile. For a symbolic number of equal parts (the rows of each image of a batch) it is the
-    number of one part; None if no part is known."""
-    extent = static_extent(axis)
-    if extent is not None:
-        return extent
-    part = divisor(axis.extent)
-    return part if part >= MIN_PART_ROWS else None
-
-
-def draw_tile(context: Context, view: View, roles: Roles, lanes: int, most_rows: int | None = None) -> RegisterTile:
-    """The tile of :func:`choose_tile`, its numbers recorded as draws. Axes that are not tiled need no draw."""
-    tile = choose_tile(view, roles, lanes, context.target, None if most_rows is None else int(most_rows))
-    rows, columns, lines = tile.rows, tile.columns, tile.lines
-    if rows > 1 and roles.rows is not None:
-        extent = static_extent(roles.rows) or MAX_ROWS
-        menu = divisors(roles.row_group, MAX_GROUP_ROWS) if roles.row_group else ROWS_OF_A_TILE
-        rows = context.choose((n for n in menu if n <= extent), rows)
-    if roles.columns is not None and (columns > 1 or roles.columns is roles.vector):
-        extent = static_extent(roles.columns) or MAX_COLUMNS * lanes
-        most = -(-extent // lanes) if roles.columns is roles.vector else extent
-        columns = context.choose(range(1, min(most, MAX_COLUMNS) + 1), columns)
-    if lines > 1 and roles.lines is not None:
-        lines = context.choose(range(1, min(size(roles.lines), MAX_COLUMNS) + 1), lines)
-    return RegisterTile(rows, columns, lines)
-
-
-def _traffic(view: View, roles: Roles, lanes: int, depth: int, target: Target) -> Traffic:
-    """Which caches hold the operands of a tile. Each panel reads all rows again, from far away if they do not stay in
-    the second-level cache. Wide tiles read the rows less often, but must leave panels for all cores."""
-    l2, rates = target.cpu.l2, target.cpu.rates
-    if not l2 or not roles.broadcasts or view.product is None:
-        return near(rates, MAX_COLUMNS)
-    scalar, vectors = operands_of(view, roles)
-    once = footprint(view, scalar, 1) or 0
-    beyond = not caches.stays_in_l2(once, l2) and not rows_outside(view, roles, target)
-    enough = roles.columns is not roles.vector or size(roles.vector) >= 2 * target.cpu.cores * MAX_COLUMNS * lanes
-    widest = caches.widest_panel(lanes * depth * vectors.buffer.dtype.nbytes, l2)
-    return far(rates, widest) if beyond and enough else near(rates, widest)
-
-
-def _grouped_tile(group: int, columns: int, target: Target) -> RegisterTile:
-    """The best tile whose rows divide ``group``."""
-    registers, rates = target.cpu.vector_registers, target.cpu.rates
-    traffic = near(rates, MAX_COLUMNS)
-    tiles = [
-        RegisterTile(r, c)
-        for r in range(1, group + 1)
-        for c in range(1, min(columns, MAX_COLUMNS) + 1)
-        if group % r == 0 and r * c + c + 1 <= registers
-    ]
-    return max(tiles, key=lambda t: t.rows * t.columns / step_cycles(rates, t.rows, t.columns, True, traffic))
 
 
 def schedule_contraction(context: Context, block: BlockRef) -> bool:
@@ -153,8 +73,9 @@ def schedule_contraction(context: Context, block: BlockRef) -> bool:
         return False
     tile = draw_tile(context, view, roles, lanes)
     panels, line = pack_operands(context, block, view, roles, tile, lanes) if pair is None else ((), 0)
-    output = epilogue(context, block)
-    Tiling(context, block, output, context.view(block), roles, tile, lanes, pair, panels, line).run()
+    finishing, output = finished_epilogue(context, block)
+    view = context.view(block)
+    Tiling(context, block, output, view, roles, tile, lanes, pair, panels, line, finishing=finishing).run()
     return True
 
 
@@ -246,27 +167,6 @@ def _pack_panels(
     return tuple(found)
 
 
-def epilogue_of(context: Context, block: BlockRef) -> BlockRef | None:
-    """The only reader of the contraction's result, if it is injective and reads each element at its own index."""
-    view = context.view(block)
-    readers = context.schedule.get_consumers(block)
-    if len(readers) == 1 and not context.is_output(block) and context.is_injective(readers[0]):
-        reader = context.view(readers[0])
-        axes = [i.var for i in reader.spatial]
-        if reads_whole(reader, view.output.buffer, axes):
-            return readers[0]
-    return None
-
-
-def epilogue(context: Context, block: BlockRef) -> BlockRef:
-    """The block of :func:`epilogue_of`, or a new block that copies the result."""
-    reader = epilogue_of(context, block)
-    if reader is None:
-        return context.schedule.cache_write(block, 0, "register")
-    context.schedule.set_scope(block, 0, "register")
-    return reader
-
-
 @dataclass
 class Tiling:
     """Places ``block`` by tiles of ``output``, the block that reads the results from the registers."""
@@ -284,6 +184,8 @@ class Tiling:
     """Operands that are copied or read one panel at a time: while one panel is multiplied, the next is prefetched."""
     line: int = 0
     """The steps of the reduction for which a packed operand holds adjacent elements; 0 if no operand is packed so."""
+    finishing: BlockRef | None = None
+    """What is done to all sums of a tile before ``output`` reads them."""
     placed: tuple[Buffer, ...] = ()
     """Operands that are computed one strip at a time, and stay in a cache until they are used."""
 
@@ -323,6 +225,8 @@ class Tiling:
             # With one thread, one fused loop gains nothing, and separate loops make the edges easier to analyze.
             strip = at = rows[-1] if rows and context.nested else context.fuse([*above, *rows])
         context.parallelize(strip, work)
+        if self.finishing is not None:
+            context.compute_at(self.finishing, at)
         context.compute_at(self.block, at)
         for stage in stages:
             context.place(stage, strip, rows)
@@ -366,6 +270,8 @@ class Tiling:
         """Arrange the loops of the tile after it is placed."""
         s = self.context.schedule
         self._inner()
+        if self.finishing is not None:
+            self._finish_sums(self.finishing)
         for loop in tile[:-1]:
             s.unroll(loop)
         s.vectorize(tile[-1])
@@ -610,6 +516,23 @@ class Tiling:
         buffer = operands_of(self.view, roles)[0].buffer if found else None
         if found is not None and buffer is not None and buffer not in self.placed:
             s.prefetch(own[found[0]], buffer.name, self.context.choose(ITERATIONS_AHEAD, found[1]))
+
+    def _finish_sums(self, finishing: BlockRef) -> None:
+        """Arrange the loops of the block that finishes the sums, in vectors as they were summed."""
+        s, own = self.context.schedule, self.context.own_loops(finishing)
+        iters = self.context.block(finishing).iters
+        lane = iters[self.view.spatial.index(self.roles.vector)]
+        others, vector = [loop for axis, loop in own.items() if axis is not lane], own[lane]
+        extent = self.context.extent(vector)
+        tiled = self.roles.columns is self.roles.vector and self.tile.columns > 1
+        if self._is_ragged(extent) or (tiled and not self._one_piece()):
+            column, vector = s.split(vector, factors=(None, self.lanes))
+            others.append(column)
+        s.reorder(*others, vector)
+        for loop in others:
+            s.unroll(loop)
+        s.vectorize(vector)
+        self.context.done.add(finishing.name)
 
     def _finish_init(self, init: BlockRef, inner: int) -> None:
         s = self.context.schedule

@@ -26,7 +26,8 @@ from weft.schedule.refs import BlockRef, LoopRef
 from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import divisors
-from weft.schedule.rules.cpu.contraction import Tiling, epilogue, paired
+from weft.schedule.rules.cpu.contraction import Tiling, paired
+from weft.schedule.rules.cpu.epilogues import epilogue
 from weft.schedule.rules.cpu.packing import packable
 from weft.schedule.rules.cpu.pairs import ProductGroup, group_of
 from weft.schedule.rules.cpu.roles import Roles, analyze, operands_of

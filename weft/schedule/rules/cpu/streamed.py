@@ -21,7 +21,8 @@ from weft.schedule.rules.common.access import View, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.common.work import work_of
-from weft.schedule.rules.cpu.contraction import MIN_SCATTERED_PANEL_ROWS, draw_tile
+from weft.schedule.rules.cpu.chosen_tiles import draw_tile
+from weft.schedule.rules.cpu.contraction import MIN_SCATTERED_PANEL_ROWS
 from weft.schedule.rules.cpu.pairs import group_of
 from weft.schedule.rules.cpu.roles import Roles, analyze, operands_of
 

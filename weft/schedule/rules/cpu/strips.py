@@ -26,15 +26,14 @@ from weft.schedule.rules.common.access import Access, View, static_extent
 from weft.schedule.rules.common.context import Context
 from weft.schedule.rules.common.menus import near
 from weft.schedule.rules.common.work import work_of
+from weft.schedule.rules.cpu.chosen_tiles import draw_tile
 from weft.schedule.rules.cpu.contraction import (
     Tiling,
-    draw_tile,
-    epilogue,
-    epilogue_of,
     pack_operands,
     pack_vectors,
     paired,
 )
+from weft.schedule.rules.cpu.epilogues import epilogue, epilogue_of
 from weft.schedule.rules.cpu.packing import conflicts
 from weft.schedule.rules.cpu.pairs import suits_pairs
 from weft.schedule.rules.cpu.reduction import finish_row
