@@ -338,7 +338,7 @@ def test_operators_that_always_run_exist() -> None:
     assert set(OPERATORS) >= OFTEN
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(("o", "cases"), _cases())
 def test_operators(machine: Machine, o: OpDef, cases: tuple[Case, ...]) -> None:
     for case in cases:

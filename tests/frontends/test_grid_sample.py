@@ -113,7 +113,7 @@ MODES = [
 ]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize(("mode", "seed"), MODES)

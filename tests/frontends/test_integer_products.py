@@ -45,7 +45,7 @@ def computed(model: Any, inputs: dict[str, Array], target: str = "cpu") -> Array
     return np.array(weft.compile(model, target=target, threads=1)(*inputs.values()))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", ["none", "one", "for each column"])
 @pytest.mark.parametrize("signs", SIGNS, ids="-".join)
 def test_products(signs: tuple[str, str], kind: str) -> None:

@@ -97,6 +97,7 @@ def test_one_kernel(form: str) -> None:
     assert len(found) == 1 and found[0].count("einsum") == 2 and "softmax" in found[0], found
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 def test_agrees_with_the_interpreter(form: str, sizes: tuple[int, ...]) -> None:
@@ -137,6 +138,7 @@ def test_one_kernel_in_half_precision(form: str) -> None:
     assert len(found) == 1 and found[0].count("einsum") == 2, found
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("sizes", [(1, 4, 64, 64, 64), (2, 3, 33, 47, 16), (1, 1, 70, 258, 24)], ids=str)
 @pytest.mark.parametrize("form", ["additive", "boolean", "whole"])
 def test_half_precision_agrees_with_the_interpreter(form: str, sizes: tuple[int, ...]) -> None:
@@ -166,6 +168,7 @@ def test_one_kernel_for_all_lengths(form: str) -> None:
     assert len(found) == 1 and found[0].count("einsum") == 2 and "softmax" in found[0], found
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("form", OPEN_FORMS)
 def test_lengths_known_only_at_run_time(form: str) -> None:
     artifact, _ = compile_module(Module.of(with_open_sizes(form, 2, 24)), [Target("cpu")])

@@ -65,7 +65,7 @@ def check(executables: list[Executable], function: Function, args: list[Array], 
     return results[0]
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize(("precision", "tolerance"), [("f32", 1e-5), ("bf16", 3e-2)])
 def test_agrees_with_the_interpreter(sizes: tuple[int, int, int], precision: str, tolerance: float) -> None:

@@ -113,6 +113,7 @@ def draw(*shapes: tuple[int, ...], dtype: str = "float32") -> list[Array]:
     return [(rng.standard_normal(s) / (s[0] ** 0.5 if len(s) > 1 else 1)).astype(dtype) for s in shapes]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("more", ["", "residual"])
 @pytest.mark.parametrize(
     ("m", "n", "k"),

@@ -81,7 +81,7 @@ def check_compiled(original: Program, scheduled: Program, sizes: dict[str, int])
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("seed", seeds(SEEDS))
 def test_random_schedules(seed: int) -> None:
     accepted: Counter[str] = Counter()

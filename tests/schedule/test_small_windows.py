@@ -62,7 +62,7 @@ def test_which_windows_read_a_copy(kernel: int, stride: int, size: int | None, c
     assert ("padded" in names(default_schedule(windows(kernel, stride, size), AVX512))) is copied
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (3, 2), (5, 1), (5, 2), (7, 1)])
 def test_open_images_of_all_sizes(kernel: int, stride: int) -> None:
     program = windows(kernel, stride)

@@ -75,7 +75,7 @@ def _random_schedule(program: Program, rng: random.Random) -> Schedule:
     return s
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("seed", seeds(8))
 def test_every_schedule_initializes(seed: int) -> None:
     rng = random.Random(seed)
