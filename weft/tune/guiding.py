@@ -12,6 +12,7 @@ from weft.tune.draft.model import DraftModel
 from weft.tune.encoding import Encoding
 from weft.tune.measure.runner import Workload
 from weft.tune.model.boosted import BoostedTrees, BoostingOptions
+from weft.tune.model.cost_model import CostModel
 from weft.tune.model.pretrained import LEARNING_ON, pretrained
 from weft.tune.model.sets import FEATURE_SETS
 from weft.tune.search.described import KnobRows, NestRows
@@ -19,6 +20,7 @@ from weft.tune.search.guides import DraftGuide, LearnedGuide
 from weft.tune.search.lowered import LoweredGuide
 from weft.tune.search.strategy import Guide
 from weft.tune.space import Space
+from weft.tune.template import TemplateSketch
 
 FEATURES: Final = {
     "nests": "what the draft model sees of a schedule: loops, registers, bytes into caches",
@@ -51,7 +53,13 @@ def guide_of(space: Space, workload: Workload, features: str, seed: int = 0) -> 
         encoding = Encoding(space)
         model = BoostedTrees(encoding.columns, BoostingOptions(residual=True, seed=seed))
         return LearnedGuide(KnobRows(encoding, draft), model, draft, task.identity)
-    nests = LearnedGuide(NestRows(draft), pretrained("nests", options), draft, task.identity)
+    rows = NestRows(draft)
+    if isinstance(space.sketch(0), TemplateSketch):
+        # What was learned is about differences to the default schedule, which is good: a template may begin anywhere.
+        known: CostModel = BoostedTrees(rows.columns, BoostingOptions(residual=True, seed=seed))
+    else:
+        known = pretrained("nests", options)
+    nests = LearnedGuide(rows, known, draft, task.identity)
     if features == "nests":
         return nests
     return LoweredGuide(nests, space, workload, FEATURE_SETS[features], pretrained(features, options))
