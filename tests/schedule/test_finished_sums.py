@@ -83,8 +83,23 @@ def test_a_bias_is_added_to_the_whole_tile_first(made: Program) -> None:
         (product(48, 64, 40, lambda x: x * 2.0), FEW),  # no function
         (product(48, 64, 40, more="twice"), FEW),  # a result itself
         (depthwise(14, 32), FEW),  # no tiles of sums whose operands are used again
+        (product(48, 70, 40), FEW),  # a part of a vector: with its conditions this took twice as long
+        (product(te.var("m"), 64, 40), FEW),
+        (product(48, te.var("n"), 40), FEW),
+        (product(48, 64, 400), FEW),
+        (product(48, 64, 40, lambda x: te.sigmoid(te.tanh(x))), FEW),
     ],
-    ids=["registers", "no function", "result", "depthwise"],
+    ids=[
+        "registers",
+        "no function",
+        "result",
+        "depthwise",
+        "ragged",
+        "open rows",
+        "open columns",
+        "long sums",
+        "functions",
+    ],
 )
 def test_otherwise_it_is_part_of_the_function(made: Program, target: Target) -> None:
     assert scopes(default_schedule(made, target)).get("S", "none") != "local"
@@ -131,15 +146,18 @@ def draw(*shapes: tuple[int, ...], dtype: str = "float32") -> list[Array]:
 )
 def test_products_of_all_sizes_are_right(m: int, n: int, k: int, more: str) -> None:
     inputs = draw((m, k), (k, n), (n,), *([(m, n)] if more else []))
-    for target in (Target("cpu"), FEW):
-        s = default_schedule(product(m, n, k, more=more), target)
+    made, name = product(m, n, k, more=more), "R" if more else "S"
+    default = f"finish sums by {name}" in other_schedule(made, FEW, [])[1]
+    for target, flipped in ((Target("cpu"), []), (FEW, []), (FEW, [f"finish sums by {name}"] if default else [])):
+        s, _ = other_schedule(made, target, flipped)
         (found,) = run_program(s.program, inputs, target=target)
         np.testing.assert_allclose(found, wanted(inputs, numpy_silu), rtol=2e-5, atol=2e-6)
 
 
 def test_open_sizes_and_doubles_are_right() -> None:
     m = te.var("m")
-    s = default_schedule(product(m, 40, 24), FEW)
+    s, _ = other_schedule(product(m, 40, 24), FEW, ["finish sums by S"])  # not the default
+    assert "S" in blocks(s)
     for rows in (0, 1, 5, 6, 48, 61):
         inputs = draw((max(rows, 1), 24), (24, 40), (40,))
         inputs[0] = inputs[0][:rows]

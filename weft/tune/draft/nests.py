@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,7 +181,8 @@ def _loop(f: For, vector: _Vector, state: State | None) -> NestLoop:
         return NestLoop(name, f.kind, extent)
     if f.var in state.fused:
         parts = tuple(vector.add_extent(e, "part", v.name, "of", name) for v, e in state.fused[f.var])
-        vector.derived[extent] = Derived(parts)
+        if prod(vector.numbers[p] for p in parts) == vector.numbers[extent]:
+            vector.derived[extent] = Derived(parts)
     if f.var not in state.unroll_limits or f.kind not in ("serial", "unrolled"):
         return NestLoop(name, f.kind, extent)
     limit = max(state.unroll_limits[f.var], ZERO_COUNTS_AS)

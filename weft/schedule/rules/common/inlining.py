@@ -13,7 +13,7 @@ from weft.schedule.refs import BlockRef
 from weft.schedule.rules.common.access import Access, View, contiguous_elsewhere, moves_or_decodes, static_extent
 from weft.schedule.rules.common.context import Context, guarded_load, reads_whole
 from weft.schedule.rules.common.runs import run_length
-from weft.schedule.rules.common.work import SINGLE_OPERATIONS, calls_functions, cost_of, steps_of
+from weft.schedule.rules.common.work import SINGLE_OPERATIONS, calls_functions, cost_of, functions_in, steps_of
 from weft.support.errors import ScheduleError
 from weft.tir.nodes import Buffer
 
@@ -71,15 +71,23 @@ def _may_finish(context: Context, block: BlockRef) -> bool:
 
 def _finishes(context: Context, block: BlockRef) -> bool:
     """Whether the block is worth loops of its own, as what comes before a function, such as adding a bias. With few
-    registers the function has none left beside the sums: to finish all sums of a tile first is faster, but for sums
-    that take much longer than the function."""
+    registers the function has none left beside the sums: to finish all sums of a tile first is faster. Not so before
+    several functions, which wait for registers either way; for sums that take much longer than the function; and where
+    tiles end in a part of a vector or at an open size, since conditions then keep the sums out of registers."""
     (reader,), (sums,) = context.schedule.get_consumers(block), _tiled_sums(context, block)
     return (
         context.target.cpu.vector_registers <= FEW_REGISTERS
         and not calls_functions(context.view(block).stores[0].value)
-        and calls_functions(context.view(reader).stores[0].value)
+        and functions_in(context.view(reader).stores[0].value) == 1
         and steps_of(context.view(sums)) <= MAX_FINISHED_STEPS
+        and _has_whole_vectors(context.view(sums), context.lanes(context.view(sums)))
     )
+
+
+def _has_whole_vectors(view: View, lanes: int) -> bool:
+    """Whether the result has a known number of whole vectors along its last axis."""
+    extents = [n for a in view.spatial if (n := static_extent(a)) != 1]
+    return None not in extents and bool(extents) and (extents[-1] or 0) % lanes == 0
 
 
 def _tiled_sums(context: Context, block: BlockRef) -> list[BlockRef]:

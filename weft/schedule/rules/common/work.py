@@ -33,9 +33,14 @@ def cost_of(value: Expr) -> int:
     return total
 
 
+def functions_in(value: Expr) -> int:
+    """How many different calls of intrinsics that are more than a single instruction an expression has."""
+    return len({e for e in outside_of_loads(value) if isinstance(e, Call) and e.name not in SINGLE_OPERATIONS})
+
+
 def calls_functions(value: Expr) -> bool:
     """Whether an expression calls an intrinsic that is more than a single instruction."""
-    return any(isinstance(e, Call) and e.name not in SINGLE_OPERATIONS for e in outside_of_loads(value))
+    return functions_in(value) > 0
 
 
 def work_of(view: View) -> float:
