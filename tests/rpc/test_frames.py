@@ -154,6 +154,15 @@ def test_a_side_without_the_key_is_noticed() -> None:
         assert fooled.value.code == "N004"
 
 
+@pytest.mark.parametrize("end", [b" ", b"\n", b"\r\n", b"\t ", b"\x0b", b"\x00"])
+def test_a_random_key_may_end_in_anything(end: bytes) -> None:
+    """One side may have the key as its bytes, the other one as a file of them."""
+    for one, other in ((KEY + end, find_key(KEY + end)), (find_key(KEY + end), KEY + end)):
+        connector, acceptor = both_sides(one, other)
+        welcome, theirs = acceptor.accept(connector.proof(acceptor.greeting, Service.MACHINE))
+        assert connector.finish(welcome).send_key == theirs.receive_key
+
+
 def test_proofs_are_good_for_one_connection_and_one_role() -> None:
     connector, acceptor = both_sides()
     proof = connector.proof(acceptor.greeting, Service.MACHINE)

@@ -89,7 +89,7 @@ def _read(path: Path) -> bytes:
 
 
 def _checked_key(key: bytes, what: str) -> bytes:
-    key = key.rstrip(b" \t\r\n")
+    key = _trimmed(key)
     if not MIN_KEY_BYTES <= len(key) <= MAX_KEY_BYTES:
         raise UserError(
             f"{what} has {len(key)} bytes, not {MIN_KEY_BYTES} to {MAX_KEY_BYTES}", code="N003", hint=_MAKE_KEY
@@ -97,11 +97,16 @@ def _checked_key(key: bytes, what: str) -> bytes:
     return key
 
 
+def _trimmed(key: bytes) -> bytes:
+    """Handshakes trim keys themselves: a random key may end in a blank, and each side may have it from elsewhere."""
+    return key.rstrip(b" \t\r\n")
+
+
 class ConnectorHandshake:
     """The side that opens the connection. ``limit`` is the largest payload that it takes."""
 
     def __init__(self, key: bytes, role: Role, limit: int) -> None:
-        self._key = key
+        self._key = _trimmed(key)
         self._stated = _state(role, limit)
         self._greeting = b""
 
@@ -139,7 +144,7 @@ class AcceptorHandshake:
     """The side that listens. ``limit`` is the largest payload that it takes; ``greeting`` the payload of GREETING."""
 
     def __init__(self, key: bytes, service: Service, limit: int) -> None:
-        self._key = key
+        self._key = _trimmed(key)
         self.greeting = _state(service, limit)
 
     def accept(self, proof: bytes) -> tuple[bytes, Agreement]:
