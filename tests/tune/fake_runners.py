@@ -29,6 +29,7 @@ class FakeRunner:
         self.lucky: Callable[[Trace], float] = lambda trace: 1.0
         self.interrupted_after: int | None = None
         self.lost = False
+        self.cold = False
         self.failing: set[str] = set()
 
     def know(self, workload: Workload, space: Space, speed: Speed, baseline: float = BASELINE) -> None:
@@ -39,7 +40,7 @@ class FakeRunner:
         if workload.task.identity in self.failing:
             raise UserError("kernel cannot be measured: it fails", code="U040", hint="none")
         self.opened.append(workload.task.program.name)
-        return TrialRecord(None, Outcome.OK, self.formulas[workload.task.identity][2])
+        return TrialRecord(None, Outcome.OK, self.formulas[workload.task.identity][2], cold=self.cold)
 
     def resume(self, workload: Workload) -> None:
         self.workload = workload

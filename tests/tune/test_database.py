@@ -104,6 +104,22 @@ def test_the_best_succeeded_and_was_not_refused(database: Database) -> None:
     assert error.value.code == "U012"
 
 
+def test_warm_and_cold_caches_are_kept_apart(database: Database) -> None:
+    """Times with warm caches say nothing about those with cold ones; what was measured last decides."""
+    warm = [timed(None, 2e-3), timed(A, 1e-3), timed(B, 1.5e-3)]
+    cold = [replace(r, cold=True) for r in (timed(None, 6e-3), timed(A, 7e-3), timed(B, 5e-3))]
+    database.add(TASK, warm, run="warm")
+    assert database.find(TASK) == A
+    numbers = database.add(TASK, cold, run="cold")
+    assert database.find(TASK) == B and database.speedup(TASK) == pytest.approx(1.2)
+    assert [t.record.cold for t in database.trials(TASK)] == [False] * 3 + [True] * 3
+    baseline = database.baseline(TASK)
+    assert baseline is not None and baseline.number == numbers[0]
+    database.add(TASK, [timed(None, 2e-3), timed(A, 1.1e-3)], run="warm again")
+    assert database.find(TASK) == A and database.speedup(TASK) == pytest.approx(2 / 1.1)
+    assert database.prune(keep=0) and database.find(TASK) == A
+
+
 def test_only_what_is_faster_than_the_default_schedule_is_used(database: Database) -> None:
     database.add(TASK, [timed(None, 1e-3), timed(A, 2e-3)])
     assert database.find(TASK) is None

@@ -140,7 +140,7 @@ def test_lines_in_a_wrong_order_are_refused(left: Database, right: Database) -> 
 def test_lines_of_another_version_are_refused(left: Database, right: Database) -> None:
     lines = left.export_json()
     lines[0] = '{"weft tuning database": 9}'
-    with pytest.raises(UserError, match="has format 9, this version of Weft reads format 2") as error:
+    with pytest.raises(UserError, match="has format 9, this version of Weft reads format 3") as error:
         right.import_json(lines, "sent.jsonl")
     assert error.value.code == "U011"
 

@@ -189,7 +189,7 @@ def damaged(path: Path) -> None:
         (lambda p: p.write_bytes(b"no database at all" * 100), True, "U002", "is no tuning database"),
         (foreign, False, "U002", "another program made it"),
         (foreign, True, "U002", "another program made it"),
-        (newer, False, "U003", "has format 7, this version of Weft reads format 2"),
+        (newer, False, "U003", "has format 7, this version of Weft reads format 3"),
         (newer, True, "U003", "has format 7"),
         (damaged, False, "U004", "is damaged"),
     ],
@@ -300,6 +300,7 @@ def of_format_1(path: Path) -> None:
         "DROP TABLE verdicts",
         "DROP TABLE layouts",
         "ALTER TABLE trials DROP COLUMN sizes",
+        "ALTER TABLE trials DROP COLUMN cold",
         "ALTER TABLE old RENAME TO verdicts",
         f"INSERT INTO workloads SELECT id + 10, structure, target || '{RATED}', name, text, signature, extents "
         "FROM workloads WHERE id = 1",
@@ -325,7 +326,7 @@ def test_a_file_of_the_older_format_becomes_one_of_this(tmp_path: Path) -> None:
         migrated(database)
         database.add(TASK, timed(A, 1e-4), run="now")
     with Database(path) as again, contextlib.closing(sqlite3.connect(path)) as c:
-        assert again.find(TASK) == A and c.execute("PRAGMA user_version").fetchone() == (2,)
+        assert again.find(TASK) == A and c.execute("PRAGMA user_version").fetchone() == (3,)
         assert c.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert c.execute("PRAGMA foreign_key_check").fetchall() == []
 

@@ -79,6 +79,22 @@ def test_searches_go_on_from_a_database(tmp_path: Path) -> None:
     assert not set(first.measured) & set(second.measured)
 
 
+def test_a_search_with_cold_caches_goes_on_from_trials_with_cold_caches_only(tmp_path: Path) -> None:
+    with Database(tmp_path / "tuning.db", create=True) as database:
+        counts = []
+        for cold in (False, True, True, False):
+            runner = FakeRunner()
+            runner.cold = cold
+            made = tuner(runner, database)
+            made.open()
+            counts.append(len(made.history.trials))
+            made.step()
+            made.confirm()
+        kept = [t.cold for t in database.trials(WORK.task)]
+    assert counts[:2] == [0, 0] and counts[2] >= BATCH and counts[3] >= BATCH, "failures and confirmations, too"
+    assert kept.count(True) == kept.count(False)
+
+
 def test_schedules_of_similar_kernels_come_first() -> None:
     good = Point(0, (3, 4, 0, 1, 11, 1))
     foreign = Trace((choice(1, 2),))

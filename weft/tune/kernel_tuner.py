@@ -202,11 +202,16 @@ class KernelTuner:
         records: list[TrialRecord] = []
         try:
             for r in self._runner.measure(again, history.baseline, keep_best=True):
-                records.append(replace(r, sketch=names.get(r.trace, ""), sizes=self.workload.sizes))
+                records.append(replace(r, sketch=names.get(r.trace, ""), **self._conditions))
         finally:  # what was measured before an interruption is kept
             self._keep_confirmed([r for r in records if r.outcome is not Outcome.LOST])
         faster = [r for r in records if r.ok and r.relative is not None and r.relative <= GAIN]
         return sorted(faster, key=lambda r: r.relative or 1.0)
+
+    @property
+    def _conditions(self) -> dict[str, Any]:
+        """Under which all trials of this search are measured; only times under the same ones compare."""
+        return {"sizes": self.workload.sizes, "cold": self.history.baseline.cold}
 
     def _keep_confirmed(self, records: Sequence[TrialRecord]) -> None:
         if self._memory is not None and records:
@@ -227,8 +232,8 @@ class KernelTuner:
 
     def _noted(self, points: Sequence[Point], records: Sequence[TrialRecord]) -> list[Trial]:
         trials, best = [], self.best
-        sizes, names = self.workload.sizes, [self.space.sketches[p.sketch].name for p in points]
-        records = [replace(r, sketch=n, sizes=sizes) for n, r in zip(names, records, strict=True)]
+        names, conditions = [self.space.sketches[p.sketch].name for p in points], self._conditions
+        records = [replace(r, sketch=n, **conditions) for n, r in zip(names, records, strict=True)]
         for p, r in zip(points, records, strict=True):
             trials.append(self.history.add(p, r))
             self.progress.best.append(self.history.best_score)
@@ -254,7 +259,7 @@ class KernelTuner:
         self._memory.add(task, [baseline], run=self._run, seed=self._seed)
         trials = []
         for record in known:
-            trace = record.trace if record.sizes == self.workload.sizes else None
+            trace = record.trace if (record.sizes, record.cold) == (baseline.sizes, baseline.cold) else None
             point = self.space.point(trace) if isinstance(trace, Trace) else None
             if point is not None and self._exactly(point, record.trace) and not self.history.tried(point):
                 trials.append(self.history.add(point, _apart(record)))

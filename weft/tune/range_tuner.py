@@ -107,7 +107,7 @@ class RangeTuner:
         if self._baseline is None:
             self._baseline = replace(self._runner.open(self.workload), sizes=self.workload.sizes)
             known = () if self._memory is None else self._memory.known(self.workload.task, self.workload.threads)
-            searched = {record.sizes for record in known}
+            searched = {record.sizes for record in known if record.cold == self._baseline.cold}
             self._keep([self._baseline], self._run)
             for tuner in self.tuners:
                 if tuner.workload.sizes in searched:  # trials of earlier runs, from which this one goes on

@@ -39,6 +39,7 @@ class TrialRecord:
 
     ``sizes`` are the assignments of open sizes that it was measured on, each in the order of the program's sizes;
     ``seconds`` is their sum then, and ``relatives`` are the relative times for each of them, where they are known.
+    ``cold``: the kernel found none of its data in the caches (:attr:`weft.tune.measure.timing.Limits.evict`).
     """
 
     trace: RecordedSchedule | None
@@ -51,6 +52,7 @@ class TrialRecord:
     message: str = ""
     sizes: tuple[tuple[int, ...], ...] = ()
     relatives: tuple[float, ...] = ()
+    cold: bool = False
 
     @property
     def ok(self) -> bool:

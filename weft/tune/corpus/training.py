@@ -60,10 +60,10 @@ def samples_of(database: Database, features: FeatureSet, shown: Reporter | None 
             task = stored.task()
         except WeftError:
             continue
-        groups: dict[tuple[int, tuple[tuple[int, ...], ...]], list[StoredTrial]] = defaultdict(list)
+        groups: dict[tuple[int, object], list[StoredTrial]] = defaultdict(list)
         for t in database.trials(stored):
             if t.is_readable and t.outcome not in (Outcome.REFUSED, Outcome.LOST):
-                groups[t.threads, t.sizes].append(t)
+                groups[t.threads, (t.sizes, t.cold)].append(t)
         for (threads, _), trials in groups.items():
             made = _samples(task, stored.name, trials, threads, features)
             if made is not None:

@@ -2,26 +2,28 @@
 
 All of them compare trials with one number of threads, by their steady times (:mod:`weft.tune.database.drift`). Of
 several trials of one schedule the last counts: the best of many noisy times is better than it should be, so tuners
-measure the best schedules again. Trials of a kernel with open sizes compare with those on the same sizes; those on the
-most sizes decide, because they say most of what the kernel will meet.
+measure the best schedules again. Trials compare with those under the same conditions: on the same open sizes, and with
+warm or with cold caches. Those on the most sizes decide, because they say most of what the kernel will meet, and of
+several such conditions the latest, because that is what the user asked for last.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from weft.tune.database.columns import VERDICT_COLUMNS, sound
 from weft.tune.database.rows import ModelVerdict
 
-RULE: Final = "3"
+RULE: Final = "4"
 """Changes when this module would choose otherwise from the same trials: part of the database's version."""
 
 FASTEST: Final = """SELECT * FROM trials t WHERE workload = :workload AND outcome = 'ok' AND threads = :threads
-        AND sizes = :sizes {}
+        AND sizes = :sizes AND cold = :cold {}
     AND NOT EXISTS (SELECT 1 FROM trials later WHERE later.workload = t.workload AND later.outcome = 'ok'
-        AND later.threads = t.threads AND later.sizes = t.sizes AND later.id > t.id AND later.trace = t.trace)
+        AND later.threads = t.threads AND later.sizes = t.sizes AND later.cold = t.cold
+        AND later.id > t.id AND later.trace = t.trace)
     ORDER BY steady, id"""
 """The trials that count, the fastest first: of the default schedule all, of others the last."""
 
@@ -46,12 +48,25 @@ def nearest_count(counts: Sequence[int], wanted: int | None) -> int | None:
     return min(counts, key=lambda n: (abs(n - wanted), n))
 
 
-def deciding_sizes(connection: sqlite3.Connection, workload: int, threads: int) -> str:
-    """The open sizes whose trials count: the most that were measured together, the latest of several; empty for a
-    kernel without open sizes."""
-    query = "SELECT sizes, max(id) AS last FROM trials WHERE workload = ? AND threads = ? AND outcome = 'ok' GROUP BY 1"
-    rows = connection.execute(query, (workload, threads)).fetchall()
-    return max(rows, key=lambda r: (r["sizes"].count("["), r["last"]))["sizes"] if rows else ""
+class Conditions(NamedTuple):
+    """Under which trials were measured: on which open sizes (empty for a kernel without any), and whether with cold
+    caches."""
+
+    sizes: str = ""
+    cold: int = 0
+
+
+def deciding(connection: sqlite3.Connection, workload: int, threads: int) -> Conditions:
+    """The conditions whose trials count: on the most sizes that were measured together, the latest of several."""
+    query = "SELECT sizes, cold, max(id) AS last FROM trials WHERE workload = ? AND threads = ? AND outcome = 'ok' "
+    rows = connection.execute(f"{query} GROUP BY sizes, cold", (workload, threads)).fetchall()
+    last = max(rows, key=lambda r: (r["sizes"].count("["), r["last"]), default=None)
+    return Conditions() if last is None else conditions_of(last)
+
+
+def conditions_of(trial: sqlite3.Row) -> Conditions:
+    """Those of a trial."""
+    return Conditions(trial["sizes"], trial["cold"])
 
 
 def best(
@@ -61,19 +76,23 @@ def best(
     their own."""
     refused = refused_traces(connection, workload, graph)
     query = FASTEST.format("AND trace IS NOT NULL" if traced else "")
-    values = {"workload": workload, "threads": threads, "sizes": deciding_sizes(connection, workload, threads)}
+    values = {"workload": workload, "threads": threads, **deciding(connection, workload, threads)._asdict()}
     rows: Iterator[sqlite3.Row] = connection.execute(query, values)
     found = next((row for row in rows if row["trace"] not in refused), None)
     return None if found is None else sound(found)
 
 
 def baseline(
-    connection: sqlite3.Connection, workload: int, threads: int, run: str | None = None, sizes: str | None = None
+    connection: sqlite3.Connection,
+    workload: int,
+    threads: int,
+    run: str | None = None,
+    conditions: Conditions | None = None,
 ) -> sqlite3.Row | None:
-    """The fastest trial of the default schedule; of ``run``, if that has one. ``sizes`` (None: those that decide) are
-    the open sizes."""
-    sizes = deciding_sizes(connection, workload, threads) if sizes is None else sizes
-    values = {"workload": workload, "threads": threads, "run": run, "sizes": sizes}
+    """The fastest trial of the default schedule under ``conditions`` (None: those that decide); of ``run``, if that has
+    one."""
+    same = conditions or deciding(connection, workload, threads)
+    values = {"workload": workload, "threads": threads, "run": run, **same._asdict()}
     there = connection.execute(FASTEST.format("AND trace IS NULL AND run = :run"), values).fetchone()
     found: sqlite3.Row | None = there or connection.execute(FASTEST.format("AND trace IS NULL"), values).fetchone()
     return None if found is None else sound(found)
@@ -93,7 +112,7 @@ def default_steady(connection: sqlite3.Connection, trial: sqlite3.Row) -> float 
     """The steady time of the default schedule that a trial is compared with; None where it was never measured."""
     if trial["default_steady"] is not None:
         return float(trial["default_steady"])
-    row = baseline(connection, trial["workload"], trial["threads"], trial["run"], trial["sizes"])
+    row = baseline(connection, trial["workload"], trial["threads"], trial["run"], conditions_of(trial))
     return None if row is None else float(row["steady"])
 
 
@@ -134,7 +153,7 @@ def never_pruned(connection: sqlite3.Connection, workload: int, threads: int) ->
         (workload, workload),
     ).fetchall()
     rows = [best(connection, workload, threads), best(connection, workload, threads, traced=True), *judged]
-    runs = dict.fromkeys((row["run"], row["sizes"]) for row in rows if row is not None)
-    rows += [baseline(connection, workload, threads, run, sizes) for run, sizes in runs]
+    runs = dict.fromkeys((row["run"], conditions_of(row)) for row in rows if row is not None)
+    rows += [baseline(connection, workload, threads, *run) for run in runs]
     rows.append(baseline(connection, workload, threads))
     return {row["id"] for row in rows if row is not None}

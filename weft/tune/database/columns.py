@@ -13,16 +13,16 @@ from weft.tune.record import Outcome
 WORKLOAD_COLUMNS: Final = ("structure", "target", "name", "text", "signature", "extents")
 TRIAL_COLUMNS: Final = (
     *("uid", "trace", "outcome", "seconds", "samples", "relative", "threads", "sketch", "message", "steady"),
-    *("default_steady", "features", "created", "seed", "run", "place", "sizes"),
+    *("default_steady", "features", "created", "seed", "run", "place", "sizes", "cold"),
 )
 """The columns of a trial that go with it to another database."""
 VERDICT_COLUMNS: Final = ("model", "accepted", "reason", "created", "graph")
 LAYOUT_COLUMNS: Final = ("graph", "target", "threads", "name", "choice", "before", "after", "created")
 MAX_INTEGER: Final = 2**63 - 1
 
-IN_FILE: Final[Mapping[str, Any]] = {"samples": str, "extents": bytes, "features": bytes, "accepted": int}
+IN_FILE: Final[Mapping[str, Any]] = {"samples": str, "extents": bytes, "features": bytes, "accepted": int, "cold": int}
 """Types of the columns that are packed in a file."""
-IN_LINE: Final[Mapping[str, Any]] = {"samples": list, "extents": list, "features": str, "accepted": bool}
+IN_LINE: Final[Mapping[str, Any]] = {"samples": list, "extents": list, "features": str, "accepted": bool, "cold": bool}
 """Types of these columns in lines of JSON."""
 
 _OPTIONAL: Final = ("trace", "choice", "seconds", "relative", "steady", "default_steady", "features", "seed")

@@ -28,7 +28,7 @@ from weft.tune.database.schema import SCHEMA, migrate
 
 APPLICATION: Final = 0x57465444
 """The number in the header that tells a tuning database from other files of SQLite: "WFTD"."""
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 MIN_VERSION: Final = 1
 """The oldest format that is read."""
 BUSY_SECONDS: Final = 30.0

@@ -269,9 +269,9 @@ class Database:
             raise UserError(f"{keep} trials cannot be kept", code="U009", hint="0 keeps only the best")
         removed = 0
         with self._file.writing() as connection:
-            query = "SELECT DISTINCT workload, threads, sizes FROM trials"
-            for workload, threads, sizes in connection.execute(query).fetchall():
-                gone = superfluous(connection, workload, threads, sizes, keep, failed)
+            query = "SELECT DISTINCT workload, threads, sizes, cold FROM trials"
+            for workload, threads, *conditions in connection.execute(query).fetchall():
+                gone = superfluous(connection, workload, threads, choice.Conditions(*conditions), keep, failed)
                 connection.executemany("DELETE FROM trials WHERE id = ?", [(number,) for number in gone])
                 removed += len(gone)
         if removed:

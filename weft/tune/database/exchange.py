@@ -3,7 +3,7 @@
 The first line says what the lines are, every other one is a kernel, a trial of the kernel last named, a verdict on the
 trial last named, or the layouts of a function:
 
-    {"weft tuning database": 2}
+    {"weft tuning database": 3}
     {"kernel": {"structure": "…", "target": "…", "name": "…", "text": "…", "signature": "…", "extents": […]}}
     {"trial": {"uid": "…", "trace": "…", "outcome": "ok", "seconds": 1e-5, …}}
     {"verdict": {"model": "…", "graph": "…", "accepted": false, "reason": "…", "created": 1.7e9}}
@@ -36,7 +36,7 @@ from weft.tune.database.layouts import choice_of, layouts_of_row, put_layouts
 from weft.tune.database.rows import packed_extents, stored_kernel_of, trial_of, unpacked_extents, unpacked_sizes
 
 FORMAT: Final = "weft tuning database"
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 MIN_FORMAT_VERSION: Final = 1
 """The oldest format that is read."""
 MAX_QUOTED_CHARACTERS: Final = 80
@@ -137,7 +137,7 @@ def to_lines(entries: Iterable[_Entry]) -> Iterator[str]:
         if kind == "kernel":
             shown["extents"] = list(unpacked_extents(values["extents"]))
         elif kind == "trial":
-            shown["samples"] = json.loads(values["samples"])
+            shown["samples"], shown["cold"] = json.loads(values["samples"]), bool(values["cold"])
             shown["features"] = values["features"] and base64.b64encode(values["features"]).decode()
         elif kind == "layouts":
             shown["choice"] = choice_of(values["choice"])
@@ -206,8 +206,9 @@ def _entry(line: str, before: str) -> _Entry:
 
 
 def _trial(values: Mapping[str, Any]) -> dict[str, Any]:
-    made = checked_columns({"sizes": "", **values}, TRIAL_COLUMNS, IN_LINE)  # format 1 knew no sizes
+    made = checked_columns({"sizes": "", "cold": False, **values}, TRIAL_COLUMNS, IN_LINE)  # as in older formats
     unpacked_sizes(made["sizes"])
+    made["cold"] = int(made["cold"])
     made["samples"] = json.dumps([_number(s) for s in values["samples"]])
     if made["features"] is not None:
         made["features"] = base64.b64decode(made["features"], validate=True)

@@ -69,7 +69,7 @@ class StoredTrial:
     schedule, None for the default one. ``steady`` is the time in seconds without the drift of the machine, and
     ``default_steady`` that of the default schedule on the same scale, if it is known
     (:mod:`weft.tune.database.drift`). ``features`` is a row of float32. ``created`` is in seconds since 1970;
-    ``place`` counts the trials of the kernel in one run. ``sizes`` are those of the record.
+    ``place`` counts the trials of the kernel in one run. ``sizes`` and ``cold`` are those of the record.
     """
 
     number: int
@@ -90,6 +90,7 @@ class StoredTrial:
     run: str
     place: int
     sizes: tuple[tuple[int, ...], ...] = ()
+    cold: bool = False
     verdicts: tuple[ModelVerdict, ...] = ()
 
     @property
@@ -116,7 +117,7 @@ class StoredTrial:
     def record(self) -> TrialRecord:
         """The trial as the tuner had it. Raises ScheduleError S006 as :attr:`trace` does."""
         times = self.seconds, self.samples, self.relative
-        return TrialRecord(self.trace, self.outcome, *times, self.threads, self.sketch, self.message, self.sizes)
+        return TrialRecord(self.trace, self.outcome, *times, self.threads, self.sketch, self.message, self.sizes, cold=self.cold)
 
 
 def structure_of(program: Program) -> str:
@@ -171,6 +172,7 @@ def row_of(
         "default_steady": default_steady,
         "features": None if features is None else _packed(features),
         "sizes": packed_sizes(record.sizes),
+        "cold": int(record.cold),
         **origin,
     }
 
@@ -201,6 +203,7 @@ def trial_of(row: sqlite3.Row, verdicts: Sequence[ModelVerdict] = ()) -> StoredT
             row["run"],
             row["place"],
             unpacked_sizes(row["sizes"]),
+            bool(row["cold"]),
             tuple(verdicts),
         )
     except MALFORMED as error:

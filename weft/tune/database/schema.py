@@ -26,7 +26,7 @@ SCHEMA: Final = (
         samples TEXT NOT NULL, relative REAL, threads INTEGER NOT NULL, sketch TEXT NOT NULL, message TEXT NOT NULL,
         steady REAL, default_steady REAL, features BLOB,
         created REAL NOT NULL, seed INTEGER, run TEXT NOT NULL, place INTEGER NOT NULL,
-        sizes TEXT NOT NULL DEFAULT '')""",
+        sizes TEXT NOT NULL DEFAULT '', cold INTEGER NOT NULL DEFAULT 0)""",
     "CREATE INDEX trials_by_time ON trials (workload, outcome, threads, steady)",
     "CREATE INDEX trials_by_run ON trials (workload, run, threads)",
     _VERDICTS,
@@ -47,6 +47,8 @@ def migrate(connection: sqlite3.Connection, version: int) -> None:
         connection.execute("DROP TABLE old_verdicts")
         connection.execute(_VERDICTS_BY_GRAPH)
         connection.execute(_LAYOUTS)
+    if version < 3:
+        connection.execute("ALTER TABLE trials ADD COLUMN cold INTEGER NOT NULL DEFAULT 0")
 
 
 def _name_machines_without_rates(connection: sqlite3.Connection) -> None:

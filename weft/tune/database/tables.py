@@ -75,23 +75,24 @@ def _insert_trial(connection: sqlite3.Connection, values: dict[str, Any]) -> int
 
 
 def superfluous(
-    connection: sqlite3.Connection, workload: int, threads: int, sizes: str, keep: int | None, failed: bool
+    connection: sqlite3.Connection,
+    workload: int,
+    threads: int,
+    conditions: choice.Conditions,
+    keep: int | None,
+    failed: bool,
 ) -> list[int]:
-    """The trials on ``sizes`` that no answer depends on: those that failed if ``failed``, and all but the ``keep``
+    """The trials under ``conditions`` that no answer depends on: those that failed if ``failed``, and all but the ``keep``
     fastest."""
     kept = choice.never_pruned(connection, workload, threads)
-    values = {"workload": workload, "threads": threads, "sizes": sizes}
+    values = {"workload": workload, "threads": threads, **conditions._asdict()}
+    same = "workload = :workload AND threads = :threads AND sizes = :sizes AND cold = :cold"
     gone = []
     if keep is not None:
-        rows = connection.execute(
-            "SELECT id FROM trials WHERE workload = :workload AND threads = :threads AND outcome = 'ok' "
-            "AND sizes = :sizes",
-            values,
-        )
+        rows = connection.execute(f"SELECT id FROM trials WHERE {same} AND outcome = 'ok'", values)
         fastest = [row["id"] for row in connection.execute(choice.FASTEST.format(""), values)][:keep]
         gone = [row["id"] for row in rows if row["id"] not in fastest]
     if failed:
-        query = "SELECT id FROM trials WHERE workload = :workload AND threads = :threads AND sizes = :sizes "
-        query += "AND outcome != 'ok'"
+        query = f"SELECT id FROM trials WHERE {same} AND outcome != 'ok'"
         gone += [row["id"] for row in connection.execute(query, values)]
     return [number for number in gone if number not in kept]

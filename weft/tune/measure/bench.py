@@ -255,17 +255,17 @@ def timed_record(
     threads: int,
 ) -> TrialRecord:
     """Time a schedule on all cases beside the best one (``others``), whose time is about ``best_seconds``."""
-    found: list[Compared] = []
+    found, cold = list[Compared](), limits.evict > 0
     for at, run in enumerate(runs):
         made = compared(run, None if others is None else others[at], best_seconds if len(runs) == 1 else None, limits)
         found.append(made)
         if made.slow:
-            return TrialRecord(trace, Outcome.SLOW, made.seconds, made.samples, threads=threads)
+            return TrialRecord(trace, Outcome.SLOW, made.seconds, made.samples, threads=threads, cold=cold)
     seconds = sum(f.seconds for f in found)
     ratios = tuple(f.relative for f in found if f.relative is not None)
     relative = statistics.geometric_mean(ratios) if ratios else None
     samples = found[0].samples if len(found) == 1 else tuple(f.seconds for f in found)
-    return TrialRecord(trace, Outcome.OK, seconds, samples, relative, threads, relatives=ratios)
+    return TrialRecord(trace, Outcome.OK, seconds, samples, relative, threads, relatives=ratios, cold=cold)
 
 
 def _result(shape: Sequence[int], buffer: Buffer) -> Guarded:
