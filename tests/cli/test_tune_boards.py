@@ -15,7 +15,7 @@ from weft.rpc.local import LocalServer
 from weft.rpc.server_build import build_server
 from weft.rpc.tracker.limits import TrackerLimits
 from weft.rpc.tracker.running import running_tracker
-from weft.tune import in_model
+from weft.tune import turns
 from weft.tune.database import Database
 from weft.tune.measure import remote
 
@@ -43,8 +43,8 @@ def key_file(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def short_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_model, "TURNS", 2)
-    monkeypatch.setattr(in_model, "TURN_SECONDS", 0.01)
+    monkeypatch.setattr(turns, "TURNS", 2)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.01)
 
 
 def test_a_model_is_tuned_on_a_board(weft_command: Weft, tmp_path: Path, program: Path, key_file: Path) -> None:

@@ -41,7 +41,7 @@ from weft.rpc.local import LocalServer
 from weft.rpc.session import split_address
 from weft.rpc.tracker.running import RunningTracker, running_tracker
 from weft.target import Target
-from weft.tune import in_model
+from weft.tune import turns
 from weft.tune.database import Database
 from weft.tune.kernel_tuner import KernelTuner
 from weft.tune.measure import boards
@@ -300,8 +300,8 @@ def test_a_model_is_tuned_and_checked_on_a_board(
     tracker: RunningTracker, board: Board, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Emulated time must not be longer; it says little, but the models are compared by it."""
-    monkeypatch.setattr(in_model, "TURNS", 3)
-    monkeypatch.setattr(in_model, "TURN_SECONDS", 0.02)
+    monkeypatch.setattr(turns, "TURNS", 3)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.02)
     board(emulated_program(folder, "aarch64", *KINDS["aarch64"]), "pi", "pi")
     with Database(tmp_path / "tuned.db", create=True) as database, runner_at(tracker, "pi", 1) as runner:
         target = Target(runner.machine().target())

@@ -18,9 +18,9 @@ from weft.kernels.machine_code import scheduled
 from weft.kernels.task import KernelTask
 from weft.schedule.trace import Instruction, Trace
 from weft.target import Target
-from weft.tune import in_model
+from weft.tune import in_model, turns
 from weft.tune.database import Database
-from weft.tune.in_model import Chosen, Verdicts, checked_in_model, in_turns
+from weft.tune.in_model import Chosen, Verdicts, checked_in_model
 from weft.tune.measure.local import LocalRunner
 from weft.tune.measure.timing import Limits
 from weft.tune.model_tuner import ModelTuner, Settings
@@ -36,8 +36,8 @@ X = random_input((256, 24))
 @pytest.fixture(autouse=True)
 def quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "kernels"))
-    monkeypatch.setattr(in_model, "TURNS", 7)
-    monkeypatch.setattr(in_model, "TURN_SECONDS", 0.002)
+    monkeypatch.setattr(turns, "TURNS", 7)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.002)
 
 
 # -- verdicts, with executables whose times are known ---------------------------------------------------------------
@@ -153,21 +153,21 @@ def test_nothing_chosen_is_nothing_refused() -> None:
 def test_executables_run_in_turns() -> None:
     order: list[str] = []
     makes = [lambda name=name: order.append(name) for name in "ab"]
-    in_turns(makes, [])  # type: ignore[arg-type]
+    turns.in_turns(makes, [])  # type: ignore[arg-type]
     measured = order[4:]  # each ran twice before
-    assert sum(x != y for x, y in pairwise(measured)) == 2 * in_model.TURNS - 1
+    assert sum(x != y for x, y in pairwise(measured)) == 2 * turns.TURNS - 1
 
 
 def test_times_count_beside_those_of_the_first() -> None:
     """A machine that gets slower, and one turn that something disturbs, change no ratio."""
-    assert in_model._beside_first([[1.0, 2.0, 4.0], [0.5, 1.0, 2.0]]) == [2.0, 1.0]
-    assert in_model._beside_first([[1.0, 1.0, 9.0], [0.5, 0.5, 0.5]]) == [1.0, 0.5]
+    assert turns.beside_first([[1.0, 2.0, 4.0], [0.5, 1.0, 2.0]]) == [2.0, 1.0]
+    assert turns.beside_first([[1.0, 1.0, 9.0], [0.5, 0.5, 0.5]]) == [1.0, 0.5]
 
 
 def test_turns_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_model, "CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(in_model, "TURNS", 100)
-    assert len(list(in_model._turns())) == in_model.FEWEST_TURNS
+    monkeypatch.setattr(turns, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "TURNS", 100)
+    assert len(list(turns.turns())) == turns.FEWEST_TURNS
 
 
 # -- real models ----------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from weft.schedule.trace import Trace
 from weft.support.dtypes import FLOAT32
 from weft.support.errors import UserError
 from weft.target import Target
-from weft.tune import TuningResult, TuningStopped, in_model, model_tuner, sketches, tune_model
+from weft.tune import TuningResult, TuningStopped, in_model, model_tuner, sketches, tune_model, turns
 from weft.tune.database import Database, StoredLayouts
 from weft.tune.database.layouts import RecordedLayouts, chosen_of
 from weft.tune.layouts import session
@@ -84,7 +84,8 @@ def quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WEFT_TUNING_DB", raising=False)
     monkeypatch.setattr(model_tuner, "space_of", known_space)
     monkeypatch.setattr(variants_module, "MAX_ESTIMATE", 100.0)
-    monkeypatch.setattr(in_model, "in_turns", lambda exes, inputs: [e.seconds() for e in exes])
+    for module in (in_model, turns):
+        monkeypatch.setattr(module, "in_turns", lambda exes, inputs: [e.seconds() for e in exes])
     monkeypatch.setattr(in_model, "kernels_in_turns", lambda exes, inputs: [{} for _ in exes])
 
 
@@ -238,7 +239,8 @@ def test_layouts_that_do_not_make_the_model_faster_are_refused(
     """Also where an earlier search chose them: the last decision counts."""
     searched(model, database, LayoutRunner(blocks_are_slow))
     assert not has_blocks(model, tuning_db=database)
-    monkeypatch.setattr(in_model, "in_turns", lambda exes, inputs: [1.0 for _ in exes])
+    for module in (in_model, turns):
+        monkeypatch.setattr(module, "in_turns", lambda exes, inputs: [1.0 for _ in exes])
     result = searched(model, database, LayoutRunner(blocks_are_slow))
     assert result.layouts is not None and not result.layouts.accepted and result.layouts.changes
     assert "the estimated layouts stay: the model is not faster" in str(result)
@@ -289,7 +291,7 @@ def test_an_interruption_while_layouts_are_compared_keeps_the_estimated_ones(
             raise KeyboardInterrupt
         return [e.seconds() for e in exes]
 
-    monkeypatch.setattr(session.in_model, "in_turns", compared)
+    monkeypatch.setattr(session.turns, "in_turns", compared)
     with pytest.raises(TuningStopped) as stopped:
         searched(model, database, LayoutRunner(blocks_are_slow))
     outcome = stopped.value.result.layouts

@@ -11,22 +11,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sample_models import dense
 from tuned_kernels import product, split_by
 
 from weft import te
 from weft.cli.main import main
 from weft.kernels.machine_code import MachineCode
+from weft.kernels.one_program import one_program
 from weft.kernels.task import KernelTask
+from weft.rpc.errors import LinkError
 from weft.schedule.trace import Instruction, Trace
-from weft.support.errors import MissingExtra, UserError
-from weft.tune import tune_kernel
-from weft.tune.measure import ray_cluster
+from weft.support.errors import InputError, MissingExtra, UserError
+from weft.tune import tune_kernel, tune_model
+from weft.tune.measure import ray_cluster, ray_models
 from weft.tune.measure.ray_bench import NodeUnfit, RayBench
 from weft.tune.measure.ray_builder import RayBuilder
 from weft.tune.measure.ray_runner import RayRunner
-from weft.tune.measure.runner import RunnerGone, Workload
+from weft.tune.measure.runner import RunnerGone, RunsModels, Workload
 from weft.tune.measure.timing import Limits
 from weft.tune.record import Outcome, TrialRecord
+from weft.tune.turns import in_turns, kernels_in_turns, times_kernels
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 QUICK = Limits(abort=200.0, seconds=0.02, run=5.0)
@@ -111,6 +115,46 @@ def test_a_search_on_a_cluster(cluster: None, tmp_path: Path) -> None:
     assert found.trials == 6 and found.before > 0
     x, y = np.random.default_rng(0).standard_normal((2, 32, 32)).astype(np.float32)
     np.testing.assert_allclose(found.executable()(x, y), x @ y, atol=1e-3)
+
+
+def test_models_run_in_turns_on_a_node(cluster: None) -> None:
+    with RayRunner("local", limits=QUICK) as made:
+        assert isinstance(made, RunsModels)
+        models = [made.executable(one_program(TASK.program, TASK.target), 1) for _ in range(2)]
+        a, b = (np.ones(s, np.float32) for s in ((12, 10), (10, 16)))
+        for model in models:
+            np.testing.assert_allclose(model(a, b), np.full((12, 16), 10))
+            assert times_kernels(model)
+        with pytest.raises(InputError):
+            models[0](a)
+        assert all(seconds > 0 for seconds in in_turns(models, [a, b]))
+        first, second = kernels_in_turns(models, [a, b])
+        assert list(first) == list(second) == ["dense"] and first["dense"] > 0
+        baseline = made.open(Workload(TASK))  # benches and models take turns on the node
+        assert [r.ok for r in made.measure([split_by(TASK, 4)], baseline)] == [True]
+        again = made.executable(one_program(TASK.program, TASK.target), 1)
+        os.kill(ray.get(again._actor.__ray_call__.remote(lambda self: os.getpid())), signal.SIGKILL)
+        with pytest.raises(LinkError, match="ended"):
+            again(a, b)
+        np.testing.assert_allclose(made.executable(one_program(TASK.program, TASK.target), 1)(a, b)[0, 0], 10)
+
+
+def test_a_model_is_tuned_and_checked_on_a_cluster(cluster: None, tmp_path: Path) -> None:
+    model = dense(tmp_path / "small.onnx", batch=64)
+    with RayRunner("local", benches=1, limits=QUICK) as made:
+        found = tune_model(model, database=tmp_path / "t.db", trials=4, threads=1, runner=made)
+    assert found.verdicts is not None and found.verdicts.before > 0 and found.trials >= 4
+
+
+def test_a_model_that_no_node_can_run(cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = one_program(TASK.program, TASK.target)
+    with RayRunner("local", limits=QUICK) as made:
+        with pytest.raises(RunnerGone, match="no node of the Ray cluster runs the model: none has 99 processors"):
+            made.executable(artifact, 99)
+        monkeypatch.setattr(ray_models, "compiler_fingerprint", lambda: "another")
+        with pytest.raises(RunnerGone, match="has another version of Weft") as error:
+            made.executable(artifact, 1)
+    assert error.value.code == "U041" and error.value.hint
 
 
 def test_the_command_line(cluster: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

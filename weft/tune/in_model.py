@@ -13,29 +13,16 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from weft.graph.passes.layout_problem import LayoutDecider
 from weft.kernels.task import KernelTask
-from weft.rpc.executable import RemoteExecutable
-from weft.runtime.executable import Executable
 from weft.schedule.dispatch import RecordedSchedule
-from weft.support.clock import seconds_of
 from weft.target import Target
+from weft.tune.turns import ModelRun, in_turns, kernels_in_turns, times_kernels
 
-TURNS: Final = 60
-"""Turns of each executable at most; the median counts, of times relative to the first executable's in the same turn."""
-FEWEST_TURNS: Final = 7
-TURN_SECONDS: Final = 0.03
-"""A turn of runs of a model lasts about so long. Short turns meet the same disturbances."""
-CHECK_SECONDS: Final = 8.0
-"""All turns together take about so long, if they are not the fewest."""
-PROFILED: Final = 3
-"""Runs of a turn in which each kernel is timed, after one that brings its data into the caches."""
 NO_WORSE: Final = 1.0
 """A kernel stays if it takes at most so many times as long as its default, in the model."""
 
@@ -75,8 +62,6 @@ class Verdicts:
         return self.before / self.after if self.after else 1.0
 
 
-ModelRun = Executable | RemoteExecutable
-"""A model that can be run, here or on a board."""
 Compile = Callable[[Chosen | None], ModelRun]
 Candidates = Mapping[str, Sequence[RecordedSchedule]]
 """The schedules to try for each kernel, by its identity: at least one, the most promising first."""
@@ -101,11 +86,10 @@ def checked_in_model(
     compiled = dict(verdicts.accepted)
     tuned = compile(Chosen(compiled))
     gained = dict.fromkeys(candidates, 0.0) | dict(gains or {})
-    if not isinstance(default, RemoteExecutable) and not isinstance(tuned, RemoteExecutable):
+    if times_kernels(default):
         found = [[kernels_in_turns([default, tuned], case) for case in cases]]
         for given in _rounds(candidates)[1:]:
             other = compile(Chosen(given))
-            assert not isinstance(other, RemoteExecutable)
             found.append([kernels_in_turns([default, other], case) for case in cases])
             verdicts.tried.update(given.values())
         gained = _choose(verdicts, candidates, found, symbols)
@@ -154,68 +138,3 @@ def _choose(
             verdicts.refused[identity] = slower if least < math.inf else "not in the model"
             del verdicts.accepted[identity]
     return gained
-
-
-def in_turns(executables: Sequence[ModelRun], inputs: Sequence[Any]) -> list[float]:
-    """The median seconds of a run of each executable; they run in turns, and it is what they take relative to the first
-    one at about the same time that counts."""
-    remote = [e for e in executables if isinstance(e, RemoteExecutable)]
-    if remote:
-        return _told_in_turns(remote, inputs)
-    runs = []
-    for e in executables:
-        e(*inputs)
-        once = seconds_of(partial(e, *inputs))
-        runs.append(max(3, round(TURN_SECONDS / max(once, 1e-6))))
-    times: list[list[float]] = [[] for _ in executables]
-    for _ in _turns():
-        for e, n, found in zip(executables, runs, times, strict=True):
-            e(*inputs)  # its data come back into the caches
-            found.append(statistics.median(seconds_of(partial(e, *inputs)) for _ in range(n)))
-    return _beside_first(times)
-
-
-def _turns() -> Iterator[int]:
-    """The numbers of turns, as many as there is time for."""
-    begin = time.perf_counter()
-    for turn in range(TURNS):
-        if turn >= FEWEST_TURNS and time.perf_counter() - begin > CHECK_SECONDS:
-            return
-        yield turn
-
-
-def _beside_first(times: Sequence[Sequence[float]]) -> list[float]:
-    """For each list of times, one of each turn, the median of the first list times the median ratio to it."""
-    first = times[0]
-    usual = statistics.median(first)
-    return [usual, *(usual * statistics.median(b / a for a, b in zip(first, t, strict=True)) for t in times[1:])]
-
-
-def _told_in_turns(executables: Sequence[RemoteExecutable], inputs: Sequence[Any]) -> list[float]:
-    """The same of executables elsewhere, which measure themselves: a clock here would count the network."""
-    times: list[list[float]] = [[] for _ in executables]
-    for _ in _turns():
-        for e, found in zip(executables, times, strict=True):
-            found.append(e.benchmark(*inputs, seconds=TURN_SECONDS).median * 1e-3)
-    return _beside_first(times)
-
-
-def kernels_in_turns(executables: Sequence[Executable], inputs: Sequence[Any]) -> list[dict[str, float]]:
-    """For each executable the median seconds that each kernel takes in a run, all its calls together; the executables
-    run in turns, as in :func:`in_turns`. A kernel that the first executable does not have is left out."""
-    times: list[dict[str, list[float]]] = [{} for _ in executables]
-    for _ in _turns():
-        for e, found in zip(executables, times, strict=True):
-            sums: dict[str, float] = {}
-            for k in e.profile(*inputs, runs=PROFILED).kernels:
-                sums[k.kernel] = sums.get(k.kernel, 0.0) + k.median_ms * 1e-3
-            for name, seconds in sums.items():
-                found.setdefault(name, []).append(seconds)
-    made: list[dict[str, float]] = [{} for _ in executables]
-    for name, first in times[0].items():
-        if min(first) <= 0.0:
-            continue
-        known = [at for at, found in enumerate(times) if name in found]
-        for at, seconds in zip(known, _beside_first([times[at][name] for at in known]), strict=True):
-            made[at][name] = seconds
-    return made

@@ -26,7 +26,7 @@ from weft.target import Target
 from weft.tensor_expr.nodes import Tensor
 from weft.tune.database import Database
 from weft.tune.guiding import DEFAULT_FEATURES, guide_of
-from weft.tune.in_model import Chosen, ModelRun, Verdicts, checked_in_model
+from weft.tune.in_model import Chosen, Verdicts, checked_in_model
 from weft.tune.kernel_tuner import KernelTuner, Memory, Tuner
 from weft.tune.measure.runner import Runner, Workload, model_of
 from weft.tune.range_tuner import RangeTuner
@@ -35,6 +35,7 @@ from weft.tune.scheduler import Budget, Observer, TaskScheduler, TaskState
 from weft.tune.search import strategy_named
 from weft.tune.sketches import space_of
 from weft.tune.space import Space
+from weft.tune.turns import ModelRun
 from weft.tune.workloads import ModelKernel, kernels_of_model
 
 T = TypeVar("T")

@@ -117,7 +117,8 @@ class StoredTrial:
     def record(self) -> TrialRecord:
         """The trial as the tuner had it. Raises ScheduleError S006 as :attr:`trace` does."""
         times = self.seconds, self.samples, self.relative
-        return TrialRecord(self.trace, self.outcome, *times, self.threads, self.sketch, self.message, self.sizes, cold=self.cold)
+        made = TrialRecord(self.trace, self.outcome, *times, self.threads, self.sketch, self.message, self.sizes)
+        return replace(made, cold=self.cold)
 
 
 def structure_of(program: Program) -> str:

@@ -82,8 +82,8 @@ def superfluous(
     keep: int | None,
     failed: bool,
 ) -> list[int]:
-    """The trials under ``conditions`` that no answer depends on: those that failed if ``failed``, and all but the ``keep``
-    fastest."""
+    """The trials under ``conditions`` that no answer depends on: those that failed if ``failed``, and all but the
+    ``keep`` fastest."""
     kept = choice.never_pruned(connection, workload, threads)
     values = {"workload": workload, "threads": threads, **conditions._asdict()}
     same = "workload = :workload AND threads = :threads AND sizes = :sizes AND cold = :cold"

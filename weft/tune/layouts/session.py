@@ -12,10 +12,9 @@ from typing import Any, Final
 from weft.graph.passes.layout_problem import LayoutDecider
 from weft.support.interrupts import kept_interrupts
 from weft.target import Target
-from weft.tune import in_model
+from weft.tune import turns
 from weft.tune.database import Database, StoredLayouts
 from weft.tune.database.layouts import chosen_of
-from weft.tune.in_model import ModelRun
 from weft.tune.kernel_tuner import GAIN
 from weft.tune.layouts.joint import LayoutSearch, Plan
 from weft.tune.layouts.outcome import Assigned, LayoutOutcome
@@ -24,6 +23,7 @@ from weft.tune.model_tuner import ModelTuner, again
 from weft.tune.results import INTERRUPTED, TuningResult, milliseconds_of, not_begun
 from weft.tune.scheduler import Budget
 from weft.tune.session import count_earlier, ended, run_model, settle
+from weft.tune.turns import ModelRun
 
 JOINT_SHARE: Final = 0.5
 """Share of the budget for the joint search; the models in both layouts share the rest."""
@@ -135,7 +135,7 @@ class LayoutSession:
 
 def _in_turns(models: Sequence[ModelRun], cases: Sequence[Sequence[Any]]) -> list[float]:
     """The seconds of a run of each model, all cases of inputs together."""
-    times = [in_model.in_turns(models, case) for case in cases]
+    times = [turns.in_turns(models, case) for case in cases]
     return [sum(t) for t in zip(*times, strict=True)]
 
 

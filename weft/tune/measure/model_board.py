@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft.rpc.backoff import Backoff
+from weft.rpc.executable import RemoteExecutable
 from weft.rpc.session import Session
 from weft.support.errors import UserError
+from weft.tune import turns
 from weft.tune.measure.boards import BoardSource, HeldBoard, may_come
 from weft.tune.measure.farm import TAKE_SECONDS
 from weft.tune.measure.remote_bench import blame_of
 from weft.tune.measure.runner import RunnerGone
+
+
+class BoardModel:
+    """A model on a board, which measures itself: a clock here would count the network. It does not time kernels."""
+
+    def __init__(self, executable: RemoteExecutable) -> None:
+        self.executable = executable
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run the model once; raises as :class:`~weft.rpc.RemoteExecutable` does."""
+        return self.executable(*inputs)
+
+    def in_turns(self, others: Sequence[BoardModel], inputs: Sequence[Any]) -> list[float]:
+        """The median seconds of a run of this model and others on the same board."""
+        executables = [m.executable for m in (self, *others)]
+        times: list[list[float]] = [[] for _ in executables]
+        for _ in turns.turns():
+            for e, found in zip(executables, times, strict=True):
+                found.append(e.benchmark(*inputs, seconds=turns.TURN_SECONDS).median * 1e-3)
+        return turns.beside_first(times)
 
 
 class ModelBoard:

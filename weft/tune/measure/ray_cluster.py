@@ -64,6 +64,16 @@ class RayCluster:
         alive = [node for node in self.ray.nodes() if node["Alive"]]
         return sorted((int(node["Resources"].get("CPU", 0)) for node in alive), reverse=True)
 
+    def nodes(self, cpus: int) -> list[str]:
+        """The names that Ray has for the nodes with at least so many processors, the largest first."""
+        alive = [node for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= cpus]
+        return [str(node["NodeID"]) for node in sorted(alive, key=lambda n: -n["Resources"]["CPU"])]
+
+    def on_node(self, node: str) -> dict[str, Any]:
+        """The options of an actor that is to run on this node."""
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        return {"scheduling_strategy": strategies.NodeAffinitySchedulingStrategy(node, soft=False)}
+
     def close(self) -> None:
         """End the connection, unless somebody else made it."""
         if self._owned and self.ray.is_initialized():
@@ -112,8 +122,13 @@ class BenchActor:
         return encoded(self._bench.trial(schedule_from_json(trace), beside, MachineCode.from_bytes(code)))
 
     def about(self) -> tuple[str, str]:
-        """The name of the node, and the fingerprint of its compiler."""
-        return socket.gethostname(), compiler_fingerprint()
+        """As :func:`about_node`."""
+        return about_node()
+
+
+def about_node() -> tuple[str, str]:
+    """The name of this node, and the fingerprint of its compiler."""
+    return socket.gethostname(), compiler_fingerprint()
 
 
 def _unfit(task: KernelTask) -> str:

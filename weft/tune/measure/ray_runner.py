@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, Self
 
+from weft.runtime import Artifact
 from weft.schedule.dispatch import RecordedSchedule
 from weft.support.errors import UserError
 from weft.tune.measure.batch import beside_best
@@ -22,6 +23,7 @@ from weft.tune.measure.codes import ScheduleCodes
 from weft.tune.measure.ray_bench import ActorLost, NodeUnfit, OpenedOnCluster, RayBench
 from weft.tune.measure.ray_builder import RayBuilder
 from weft.tune.measure.ray_cluster import RayCluster
+from weft.tune.measure.ray_models import ClusterModel, RayModels
 from weft.tune.measure.runner import RunnerGone, Workload
 from weft.tune.measure.timing import Limits
 from weft.tune.record import Outcome, TrialRecord
@@ -44,6 +46,7 @@ class RayRunner:
         self.limits = limits or Limits()
         self._cluster, self._wanted = RayCluster(address), benches
         self._parts: _Parts | None = None
+        self._models: RayModels | None = None
         self._opened: OpenedOnCluster | None = None
         self._seconds: dict[Workload, float] = {}
         """Of default schedules on the bench that measured them first."""
@@ -83,16 +86,27 @@ class RayRunner:
 
     def close(self) -> None:
         """End what was started on the cluster, and the connection."""
-        if self._parts is not None:
-            self._parts.close()
-            self._parts = None
+        self._end()
         self._cluster.close()
 
+    def executable(self, artifact: Artifact, threads: int) -> ClusterModel:
+        """A model on a node; the models since the last :meth:`measure` are on the same one. Raises RunnerGone (U041)
+        where no node can run it."""
+        if self._models is None or self._models.threads != threads:
+            self._end()
+            self._models = RayModels(self._cluster, threads)
+        return self._models.load(artifact)
+
+    def _end(self) -> None:
+        """End what was started on the cluster: benches and models take turns there."""
+        for part in (self._parts, self._models):
+            if part is not None:
+                part.close()
+        self._parts = self._models = None
+
     def _parts_for(self, workload: Workload) -> _Parts:
-        if self._parts is not None and self._parts.threads != workload.threads:
-            self._parts.close()
-            self._parts = None
-        if self._parts is None:
+        if self._parts is None or self._parts.threads != workload.threads:
+            self._end()
             self._parts = _Parts(self._cluster, self.limits, workload.threads, self._wanted)
         return self._parts
 

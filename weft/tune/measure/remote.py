@@ -17,7 +17,6 @@ from typing import Final, Self
 
 from weft.kernels.machine_code import MachineCode
 from weft.kernels.task import KernelTask
-from weft.rpc.executable import RemoteExecutable
 from weft.rpc.machine import RemoteMachine
 from weft.runtime import Artifact
 from weft.schedule.dispatch import RecordedSchedule
@@ -29,7 +28,7 @@ from weft.tune.measure.builder import Built
 from weft.tune.measure.building import ENDED, Builders
 from weft.tune.measure.codes import ScheduleCodes
 from weft.tune.measure.farm import Farm, Opened, TrialJob, is_unmeasurable, lost
-from weft.tune.measure.model_board import ModelBoard
+from weft.tune.measure.model_board import BoardModel, ModelBoard
 from weft.tune.measure.reference import Reference
 from weft.tune.measure.runner import RunnerGone, Workload
 from weft.tune.measure.timing import Limits
@@ -124,10 +123,10 @@ class RemoteRunner:
         why there is no board yet, whenever it is one of another code. Raises as :meth:`open` does."""
         return self._model_board().session(on_wait).machine
 
-    def executable(self, artifact: Artifact, threads: int) -> RemoteExecutable:
+    def executable(self, artifact: Artifact, threads: int) -> BoardModel:
         """A model on a board; the models since the last :meth:`measure` are on the same one. Raises RemoteError as
         :meth:`weft.rpc.Session.load` does, and as :meth:`open` does."""
-        return self._model_board().session().load(artifact, threads)
+        return BoardModel(self._model_board().session().load(artifact, threads))
 
     def _model_board(self) -> ModelBoard:
         if self._farm is not None:

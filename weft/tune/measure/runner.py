@@ -10,8 +10,8 @@ from weft.kernels.task import KernelTask
 from weft.runtime import Artifact, Executable
 from weft.schedule.dispatch import RecordedSchedule
 from weft.support.errors import UserError
-from weft.tune.in_model import ModelRun
 from weft.tune.record import TrialRecord
+from weft.tune.turns import ModelRun
 
 
 @dataclass(frozen=True, slots=True)
