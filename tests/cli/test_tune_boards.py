@@ -15,7 +15,10 @@ from weft.rpc.local import LocalServer
 from weft.rpc.server_build import build_server
 from weft.rpc.tracker.limits import TrackerLimits
 from weft.rpc.tracker.running import running_tracker
+from weft.target import Target
 from weft.tune import turns
+from weft.tune.corpus import api, building
+from weft.tune.corpus.kernels import corpus_kernels
 from weft.tune.database import Database
 from weft.tune.measure import remote
 
@@ -59,6 +62,23 @@ def test_a_model_is_tuned_on_a_board(weft_command: Weft, tmp_path: Path, program
     with Database("tuned.db") as database:
         found = [t for k in database.workloads() for t in database.trials(k)]
     assert sum(t.trace_text is not None and not t.run.endswith("confirmed") for t in found) == 3
+
+
+def test_a_corpus_is_measured_on_a_board(
+    weft_command: Weft, tmp_path: Path, program: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "MAX_TRIALS", 3)
+    few = [k for k in corpus_kernels(Target("cpu")) if k.family == "transposition"][:1]
+    monkeypatch.setattr(api, "corpus_kernels", lambda *_: few)
+    with LocalServer(("--name", "desk"), KEY, (str(program),)) as server:
+        words = ("tune-corpus", "--db", "corpus.db", "--board", server.address, "--key-file", key_file)
+        answer = weft_command(*words, "--minutes", 5)
+        assert answer.status == 0, answer.err
+        assert "measuring on desk (" in answer.err and "of 1 kernel measured" in answer.out
+        assert "session begins" in server.log()
+    with Database("corpus.db") as database:
+        (kernel,) = database.workloads()
+        assert len(database.trials(kernel)) > 3
 
 
 def test_a_kernel_is_tuned_on_a_board_of_a_tracker(

@@ -14,8 +14,8 @@ from command_runner import Weft
 from sample_models import dense
 from tuning_runner import InventingRunner
 
-from weft.tune import api
 from weft.tune.database import Database
+from weft.tune.measure import local
 from weft.tune.search import STRATEGIES
 
 KERNEL = """from weft import te
@@ -52,7 +52,7 @@ def small(weft_command: Weft, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def invented(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "LocalRunner", InventingRunner)
+    monkeypatch.setattr(local, "LocalRunner", InventingRunner)
 
 
 def trials(path: str | Path) -> int:

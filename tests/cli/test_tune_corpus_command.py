@@ -12,6 +12,7 @@ from weft.target import Target
 from weft.tune.corpus import api, building
 from weft.tune.corpus.kernels import CorpusKernel, corpus_kernels
 from weft.tune.database import Database
+from weft.tune.measure import local
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [k for k in corpus_kernels(Target("cpu")) if k.family in ("look-up", "transposition")]
     kernels = [CorpusKernel(k.name, f"family {n}", k.workload) for n, k in enumerate(found[:2])]
     monkeypatch.setattr(api, "corpus_kernels", lambda *_: kernels)
-    monkeypatch.setattr(api, "LocalRunner", InventingRunner)
+    monkeypatch.setattr(local, "LocalRunner", InventingRunner)
     monkeypatch.setattr(building, "PASS_TRIALS", 12)
     monkeypatch.setattr(building, "MAX_TRIALS", 12)
 
@@ -39,7 +40,7 @@ def test_it_measures_and_trains(weft_command: Weft, few: None, tmp_path: Path) -
 def test_an_interrupted_run_keeps_what_was_measured(
     weft_command: Weft, few: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "LocalRunner", lambda: InventingRunner(stop_after=13))
+    monkeypatch.setattr(local, "LocalRunner", lambda: InventingRunner(stop_after=13))
     made = weft_command("tune-corpus", "--db", tmp_path / "c.db")
     assert made.status == 130 and "the same command goes on from there" in made.err
     with Database(tmp_path / "c.db") as database:
@@ -53,6 +54,8 @@ def test_an_interrupted_run_keeps_what_was_measured(
         (("--db", "c.db", "--minutes", "-1"), "error[U023]"),
         (("--db", "c.db", "--features", "knobs", "--train", "m.gz"), "error[U056]"),
         (("--db", "c.db", "none.onnx"), "none.onnx"),
+        (("--db", "c.db", "--key", "pi4"), "--key is for --board and --tracker"),
+        (("--db", "c.db", "--board", "localhost:1", "--ray", "local"), "--ray is one place to measure"),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""The options of ``weft tune`` that measure elsewhere than on this machine: on boards, on a cluster."""
+"""The options of ``weft tune`` and ``weft tune-corpus`` that measure elsewhere than here: on boards, on a cluster."""
 
 from __future__ import annotations
 

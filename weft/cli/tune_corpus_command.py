@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from weft.cli.common import target_option
+from weft.cli.tune_boards import board_options, measuring_where_asked
 from weft.support.words import counted
 
 
@@ -34,6 +35,7 @@ from weft.support.words import counted
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the schedules.")
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads that run each kernel.")
+@board_options
 @target_option
 def command(models: tuple[str, ...], **given: Any) -> None:
     """Measure schedules of many kernels, for the cost model that all searches begin with.
@@ -42,6 +44,7 @@ def command(models: tuple[str, ...], **given: Any) -> None:
     weft tune-corpus --db corpus.db --minutes 22 --train model.txt.gz
     weft tune-corpus --db corpus.db resnet.onnx bert.onnx        add the kernels of these models
     weft tune-corpus --db corpus.db --minutes 0 --train model.txt.gz
+    weft tune-corpus --db pi4.db --tracker HOST:9180 --key pi4 --boards 3
 
     The kernels are those of Weft's own list of workloads, and of MODELS. All that is measured is kept at once: Ctrl-C
     ends the measuring, the same command goes on from there. The table says how well the model orders schedules of a
@@ -50,7 +53,9 @@ def command(models: tuple[str, ...], **given: Any) -> None:
     """
     from weft.tune import tune_corpus
 
-    result = tune_corpus(database=given.pop("db"), models=list(models), progress=True, **given)
+    search = {name: given[name] for name in ("minutes", "train", "features", "seed", "threads", "target")}
+    with measuring_where_asked(given, search):
+        result = tune_corpus(database=given["db"], models=list(models), progress=True, **search)
     for name, reason in result.built.left_out.items():
         click.echo(f"note: {name} is left out: {reason}", err=True)
     click.echo(str(result))  # wider than most terminals: rich would break its cells

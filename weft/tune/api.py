@@ -9,10 +9,9 @@ exe = weft.compile("resnet.onnx", tuning_db="tuned.db")
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from weft.api import kernel_disk_cache, load
@@ -53,9 +52,8 @@ from weft.tune.guiding import DEFAULT_FEATURES
 from weft.tune.layouts.joint import LayoutSearch
 from weft.tune.layouts.session import LayoutSession
 from weft.tune.live import watching
-from weft.tune.measure.local import LocalRunner
+from weft.tune.measure.local import measuring
 from weft.tune.measure.runner import Runner, Workload, model_of
-from weft.tune.measure.timing import Limits, evicted_bytes
 from weft.tune.model_tuner import ModelTuner, Tuners, least_seconds, tuner_of
 from weft.tune.report import write_report
 from weft.tune.request import Request, check_measurable, notes_of_sizes, opened, requested, values_of
@@ -170,7 +168,7 @@ def tune_model(
     values = values_of(sizes, open_sizes)
     request = request.with_notes(notes_of_sizes(values, open_sizes))
     given = _cases(module, inputs, values) if in_model else None
-    with registry.scope(), opened(database) as kept, _measuring(runner, flush_caches) as measures:
+    with registry.scope(), opened(database) as kept, measuring(runner, flush_caches) as measures:
         with watching(progress) as watcher:
             if given is not None:
                 watcher.phase("compiling the model")
@@ -251,7 +249,7 @@ def tune_kernel(
         workload = Workload(task, request.threads, assigned_sizes(task, values))
         space = Space((TemplateSketch(program, guarded(template)),)) if template is not None else space_of(task)
         space.default()  # a template that fails does so here
-        with opened(database) as kept, _measuring(runner, flush_caches) as measures:
+        with opened(database) as kept, measuring(runner, flush_caches) as measures:
             tuner = tuner_of(
                 workload, space, measures, request.settings, kept, secrets.token_hex(4), has_default=template is None
             )
@@ -303,23 +301,6 @@ def _cases(module: Module, given: Mapping[str, Any] | None, sizes: Mapping[str, 
         made = random_inputs(others, 0, shapes_with(others, values))
         cases.append([{**made, **named}[name] for name in names])
     return cases
-
-
-@contextlib.contextmanager
-def _measuring(runner: Runner | None, flush_caches: bool) -> Iterator[Runner]:
-    """The caller's runner, or one of this machine that ends with the ``with`` statement. Raises UserError U023 where
-    the caller's runner is to flush caches."""
-    if runner is None:
-        with LocalRunner(Limits(evict=evicted_bytes())) if flush_caches else LocalRunner() as made:
-            yield made
-        return
-    if flush_caches:
-        raise UserError(
-            "a runner that is given decides itself whether caches are flushed",
-            code="U023",
-            hint="make it with Limits(evict=evicted_bytes()) of weft.tune.measure.timing",
-        )
-    yield runner
 
 
 def _reported(result: TuningResult, request: Request, target: Target, report: Any) -> TuningResult:

@@ -31,7 +31,7 @@ from weft.tune.corpus.training import (
     trained,
 )
 from weft.tune.database import Database
-from weft.tune.measure.local import LocalRunner
+from weft.tune.measure.local import measuring
 from weft.tune.measure.runner import Runner
 from weft.tune.model.boosted import BoostedTrees
 from weft.tune.model.pretrained import LEARNING_ON, write_model
@@ -114,6 +114,7 @@ COLUMNS: Final = ("held-out family", "kernels", *QUALITIES)
     features=TEXT,
     seed=WHOLE,
     progress=FLAG,
+    flush_caches=FLAG,
     runner=optional(Form("a weft.tune.measure.runner.Runner", lambda v: callable(getattr(v, "measure", None)))),
 )
 def tune_corpus(
@@ -128,6 +129,7 @@ def tune_corpus(
     seed: int = 0,
     progress: bool = False,
     runner: Runner | None = None,
+    flush_caches: bool = False,
 ) -> CorpusResult:
     """Measure schedules of many kernels for so many ``minutes``, keep them in ``database``, and train a cost model with
     all that is there.
@@ -139,6 +141,8 @@ def tune_corpus(
     ``train`` is the file to write a model to, over the set ``features`` of :data:`weft.tune.model.sets.FEATURE_SETS`;
     None trains nothing. The same database gives the same file. The result says how well a model orders the schedules of
     each family of operators when it has learned from all others.
+
+    ``runner`` measures elsewhere (boards, a cluster); ``flush_caches``: with cold caches, as in :func:`tune_model`.
 
     Keep the machine quiet. Raises UserError U022 for arguments of a wrong type, U023 for values out of range, U024 for
     a target that cannot be measured here, U056 for unknown features, U061 where there is too little to learn from,
@@ -156,7 +160,7 @@ def tune_corpus(
     if runner is None:
         check_measurable(chosen)
     with opened(database) as kept:
-        result = CorpusResult(_measured(kept, minutes, models, chosen, count, seed, progress, runner))
+        result = CorpusResult(_measured(kept, minutes, models, chosen, count, seed, progress, runner, flush_caches))
         if train is not None:
             _train(result, kept, learned_from, os.fspath(train), progress)
     return result
@@ -164,13 +168,13 @@ def tune_corpus(
 
 def _measured(
     kept: Database, minutes: float, models: Sequence[Any], target: Target, threads: int, seed: int, progress: bool,
-    runner: Runner | None,
+    runner: Runner | None, flush_caches: bool,
 ) -> Built:  # fmt: skip
     if minutes == 0:
         return Built()
     kernels = corpus_kernels(target, threads, models)
     with contextlib.ExitStack() as stack:
-        measures = runner if runner is not None else stack.enter_context(LocalRunner())
+        measures = stack.enter_context(measuring(runner, flush_caches))
         bar = stack.enter_context(progress_bar("measuring", int(60 * minutes), show=None if progress else False))
         return build(kernels, measures, kept, 60 * minutes, seed, bar)
 

@@ -6,6 +6,7 @@ all cores build the candidates of a batch, and then they are measured: nothing c
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
@@ -13,12 +14,13 @@ from typing import Final, Self
 
 from weft.schedule.dispatch import RecordedSchedule
 from weft.support.cores import usable_cores
+from weft.support.errors import UserError
 from weft.tune.measure.builder import Built
 from weft.tune.measure.building import Builders
 from weft.tune.measure.codes import ScheduleCodes
 from weft.tune.measure.process_bench import ProcessBench
-from weft.tune.measure.runner import Workload
-from weft.tune.measure.timing import Limits
+from weft.tune.measure.runner import Runner, Workload
+from weft.tune.measure.timing import Limits, evicted_bytes
 from weft.tune.record import TrialRecord
 
 MOST_BUILDERS: Final = 4
@@ -104,3 +106,20 @@ class LocalRunner:
         if isinstance(made, tuple):
             return TrialRecord(trace, made[0], threads=self._workload.threads, message=made[1])
         return self.bench.trial(trace, best, made)
+
+
+@contextlib.contextmanager
+def measuring(runner: Runner | None, flush_caches: bool) -> Iterator[Runner]:
+    """The caller's runner, or one of this machine that ends with the ``with`` statement. Raises UserError U023 where
+    the caller's runner is to flush caches."""
+    if runner is None:
+        with LocalRunner(Limits(evict=evicted_bytes())) if flush_caches else LocalRunner() as made:
+            yield made
+        return
+    if flush_caches:
+        raise UserError(
+            "a runner that is given decides itself whether caches are flushed",
+            code="U023",
+            hint="make it with Limits(evict=evicted_bytes()) of weft.tune.measure.timing",
+        )
+    yield runner
