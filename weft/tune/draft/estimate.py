@@ -136,8 +136,8 @@ class EstimatedNest:
         self.outside = np.concatenate([np.ones((len(numbers), 1)), np.cumprod(extents, axis=1)], axis=1)
         """Turns of all loops outside of each place."""
         self.inner = self._innermost()
-        self.touched = [self._bytes(range(level, depth)) for level in range(depth + 1)]
-        """Bytes that the loops from each place on touch."""
+        self.touched = self._touched()
+        """For each place, and behind the last one, the bytes that the loops from there on touch."""
 
     def _innermost(self) -> int:
         """The first of the loops that are unrolled or vectorized to the end: what they cover is one body of code."""
@@ -253,18 +253,17 @@ class EstimatedNest:
         """Different elements that an access touches while ``loops`` run."""
         made = np.ones(len(self.n))
         for shape, term in zip(access.shape, access.terms, strict=True):
-            made = made * self._range(term, self.n[:, shape], loops, gaps=True)
+            first_to_last, different = np.ones(len(self.n)), np.ones(len(self.n))
+            for axis, place in zip(term.axes, term.coefficients, strict=True):
+                own = self._covered(axis, loops)
+                first_to_last = first_to_last + self.n[:, place] * (own - 1)
+                different = different * np.minimum(own, self._turns(axis, loops))
+            made = made * self._positions(term, self.n[:, shape], np.minimum(first_to_last, different))
         return made
 
-    def _range(self, term: Term, size: Array, loops: Sequence[int], gaps: bool = False) -> Array:
-        """Positions of a dimension from the first to the last that is touched; only those touched, with ``gaps``."""
-        covered, different = np.ones(len(self.n)), np.ones(len(self.n))
-        for axis, place in zip(term.axes, term.coefficients, strict=True):
-            own = self._covered(axis, loops)
-            covered = covered + self.n[:, place] * (own - 1)
-            different = different * np.minimum(own, self._turns(axis, loops)) if gaps else different
-        if gaps:
-            covered = np.minimum(covered, different)
+    def _positions(self, term: Term, size: Array, covered: Array) -> Array:
+        """Positions of a dimension that are touched, where the sum in its index takes so many values. The last axis of
+        all arrays are the rows."""
         if term.over >= 0:
             covered = np.ceil(covered / np.maximum(self.n[:, term.over], 1.0))
         if term.within >= 0:
@@ -302,16 +301,28 @@ class EstimatedNest:
             moved = np.where(fits, touched[level - 1] * self.outside[:, level - 1], moved)
         return np.where(fits & (touched[0] <= capacity), RESIDENT_SHARE * touched[0], moved)
 
-    def _bytes(self, loops: Sequence[int]) -> Array:
-        """Bytes of whole cache lines that the block touches while ``loops`` run."""
-        total = np.zeros(len(self.n))
+    def _touched(self) -> Array:
+        """For the loops from each place on, and for none of them, and for each row: bytes of whole cache lines that the
+        block touches while they run."""
+        moved = self.steps * (self.extents - 1)
+        inner = np.zeros((len(self.nest.axes), len(self.n), len(self.nest.loops) + 1))
+        np.cumsum(moved[:, :, ::-1], axis=2, out=inner[:, :, 1:])
+        extents = self.n[:, [extent for _, extent in self.nest.axes]].T
+        beyond = np.minimum(inner.transpose(0, 2, 1)[:, ::-1], extents[:, None] - 1)
+        """For each axis and place, by how much its last position is beyond its first one."""
+        total = np.zeros(beyond.shape[1:])
         for access in self.nest.accesses:
             if access.scope == "register" or not access.terms:
                 continue
-            *outer, last = [
-                self._range(term, self.n[:, shape], loops)
-                for shape, term in zip(access.shape, access.terms, strict=True)
-            ]
-            lines = np.ceil(last * access.nbytes / LINE_BYTES) * LINE_BYTES
-            total = total + np.prod(outer, axis=0) * lines if outer else total + lines
+            positions = []
+            for shape, term in zip(access.shape, access.terms, strict=True):
+                covered = np.ones(total.shape)
+                for axis, place in zip(term.axes, term.coefficients, strict=True):
+                    covered += self.n[:, place] * beyond[axis]
+                positions.append(self._positions(term, self.n[:, shape], covered))
+            *outer, last = positions
+            touched = np.ceil(last * access.nbytes / LINE_BYTES) * LINE_BYTES
+            for others in outer:
+                touched = touched * others
+            total += touched
         return total

@@ -18,7 +18,7 @@ from weft.expr.intrinsic_table import ROOTS
 from weft.expr.linear import Linear, linear
 from weft.expr.nodes import Binary, Call, Const, Expr, Load, Select, Var
 from weft.expr.simplify import simplify
-from weft.expr.visit import post_order
+from weft.expr.visit import free_vars, occurs, post_order
 from weft.schedule.state import State
 from weft.static_cost.bound import expanded_operations, number
 from weft.static_cost.kernel import DIVISION_UNITS
@@ -196,7 +196,8 @@ def _nest(block: Block, around: tuple[For, ...], vector: _Vector, state: State |
     axes = []
     for it, value in zip(block.iters, block.values, strict=True):
         form = linear(value)
-        steps = [(i, v.name, _coefficient(form, v)) for i, v in enumerate(variables)]
+        moved = _coefficients(form)
+        steps = [(i, v.name, moved.get(v, 0.0)) for i, v in enumerate(variables)]
         terms = tuple((i, vector.add(c, it.var.name, "by", name)) for i, name, c in steps if c)
         for at, place in terms:
             parts = vector.derived.get(loops[at].extent)
@@ -217,7 +218,7 @@ def _nest(block: Block, around: tuple[For, ...], vector: _Vector, state: State |
 def _derive_step(vector: _Vector, place: int, parts: Sequence[int], form: Linear, v: Var) -> None:
     """How far a turn of a fused loop moves an axis: a step of one of its parts, divided by the turns of those
     inside."""
-    found = [(term, factor) for term, factor in form.terms.items() if term is v or v in post_order(term)]
+    found = [(term, factor) for term, factor in form.terms.items() if occurs(v, term)]
     if len(found) != 1:
         return
     (term, factor), turns = found[0], 1.0
@@ -242,12 +243,11 @@ def _term(e: Expr, axes: Sequence[Var], vector: _Vector, label: str) -> Term:
         place = vector.add(float(e.b.value), label, e.op)
         over, within = (place, -1) if e.op == "floordiv" else (-1, place)
         e = e.a
-    if any(isinstance(part, (Load, Select)) or _is_division(part) for part in post_order(e)):
-        used = tuple(i for i, v in enumerate(axes) if v in post_order(e))
-        return Term(used, tuple(vector.add(1.0, label, i) for i in used), over, within, opaque=True)
-    form = linear(e)
-    used = tuple(i for i, v in enumerate(axes) if _coefficient(form, v))
-    return Term(used, tuple(vector.add(_coefficient(form, axes[i]), label, i) for i in used), over, within)
+    parts = list(post_order(e))
+    opaque = any(isinstance(part, (Load, Select)) or _is_division(part) for part in parts)
+    moved = dict.fromkeys(parts, 1.0) if opaque else _coefficients(linear(e))
+    used = tuple(i for i, v in enumerate(axes) if moved.get(v))
+    return Term(used, tuple(vector.add(moved[axes[i]], label, i) for i in used), over, within, opaque)
 
 
 def _is_division(e: Expr) -> bool:
@@ -272,16 +272,18 @@ def _is_index(e: Expr) -> bool:
     return e.dtype is INDEX
 
 
-def _coefficient(form: Linear, v: Var) -> float:
-    """How far a step of ``v`` moves a sum. Fused loops come as quotients and remainders: a step of the loop moves a
-    quotient by less than one."""
-    total = 0.0
+def _coefficients(form: Linear) -> dict[Expr, float]:
+    """How far a step of each variable moves a sum. Fused loops come as quotients and remainders: a step of the loop
+    moves a quotient by less than one."""
+    found = dict[Expr, float]()
     for term, factor in form.terms.items():
-        if term is v:
-            total += abs(factor)
-        elif v in post_order(term):
-            total += abs(factor) / _divisor(term)
-    return total
+        if isinstance(term, Var):
+            found[term] = found.get(term, 0.0) + abs(factor)
+            continue
+        step = abs(factor) / _divisor(term)
+        for v in free_vars(term):
+            found[v] = found.get(v, 0.0) + step
+    return found
 
 
 def _divisor(term: Expr) -> float:
