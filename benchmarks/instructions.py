@@ -90,7 +90,7 @@ class InstructionRunner:
         self._workload = workload
         self._inputs = inputs_of(workload.task.program, {})
 
-    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> Iterator[TrialRecord]:
+    def measure(self, traces: Sequence[Trace], best: TrialRecord) -> Iterator[TrialRecord]:
         """A record for each schedule."""
         assert self._workload is not None and best.seconds is not None, "open comes before measure"
         threads, lowest = self._workload.threads, best.seconds
@@ -106,8 +106,6 @@ class InstructionRunner:
                 yield TrialRecord(trace, Outcome.WRONG, threads=threads, message=wrong)
                 continue
             yield _record(trace, instructions, lowest, threads)
-            if not keep_best:
-                lowest = min(lowest, instructions * _SECONDS)
 
     def close(self) -> None:
         """Nothing was started."""

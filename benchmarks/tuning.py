@@ -162,7 +162,7 @@ class Shared:
     def resume(self, workload: Workload) -> None:
         """The runner has no other kernel."""
 
-    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> list[TrialRecord]:
+    def measure(self, traces: Sequence[Trace], best: TrialRecord) -> list[TrialRecord]:
         """Records whose times are relative to the default schedule, as seconds."""
         assert self.baseline is not None
         return [self._record(t) for t in traces]
@@ -171,7 +171,7 @@ class Shared:
         known, key = self.known.setdefault(self.kernel, {}), trace.to_json()
         if key not in known:
             assert self.baseline is not None
-            (r,) = self.runner.measure([trace], self.baseline, keep_best=True)
+            (r,) = self.runner.measure([trace], self.baseline)
             slow = r.seconds and self.baseline.seconds and r.seconds / self.baseline.seconds
             known[key] = [str(r.outcome), r.relative if r.ok else slow]
             self.measured += 1
@@ -194,7 +194,7 @@ class Shared:
         fastest = sorted((k for k, (o, r) in known.items() if o == Outcome.OK and r), key=lambda k: known[k][1])[:AGAIN]
         times: dict[str, list[float]] = {key: [known[key][1]] for key in fastest}
         for key in [*fastest] * (TIMES - 1):
-            (r,) = self.runner.measure([Trace.from_json(key)], self.baseline, keep_best=True)
+            (r,) = self.runner.measure([Trace.from_json(key)], self.baseline)
             times[key] += [r.relative] if r.ok and r.relative else []
         known.update({key: [Outcome.OK, statistics.median(found[1:] or found)] for key, found in times.items()})
 

@@ -38,13 +38,8 @@ class InventingRunner:
     def resume(self, workload: Workload) -> None:
         self.opened.append(workload)
 
-    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> list[TrialRecord]:
-        found = []
-        for trace in traces:
-            found.append(self._record(trace, best))
-            if not keep_best and found[-1].relative is not None and found[-1].relative < 1.0:
-                best = found[-1]
-        return found
+    def measure(self, traces: Sequence[Trace], best: TrialRecord) -> list[TrialRecord]:
+        return [self._record(trace, best) for trace in traces]
 
     def _record(self, trace: Trace, best: TrialRecord) -> TrialRecord:
         if self._stop_after is not None and len(self.measured) >= self._stop_after:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from synthetic import BASELINE, Speed
@@ -32,6 +33,11 @@ class FakeRunner:
         self.cold = False
         self.failing: set[str] = set()
 
+    @property
+    def tried(self) -> list[Trace]:
+        """What was measured, each schedule once: what looks good is measured several times."""
+        return list(dict.fromkeys(self.measured))
+
     def know(self, workload: Workload, space: Space, speed: Speed, baseline: float = BASELINE) -> None:
         self.formulas[workload.task.identity] = (space, speed, baseline)
 
@@ -45,15 +51,13 @@ class FakeRunner:
     def resume(self, workload: Workload) -> None:
         self.workload = workload
 
-    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> Iterator[TrialRecord]:
+    def measure(self, traces: Sequence[Trace], best: TrialRecord) -> Iterator[TrialRecord]:
         for trace in traces:
             if self.interrupted_after is not None and len(self.measured) >= self.interrupted_after:
                 raise KeyboardInterrupt
             record = self._record(trace, best)
             self.measured.append(trace)
             yield record
-            if not keep_best and record.ok and (record.relative or 1.0) < 1.0:
-                best = record
 
     def _record(self, trace: Trace, best: TrialRecord) -> TrialRecord:
         assert self.workload is not None
@@ -79,17 +83,17 @@ class Remembered:
     """A memory of kernels by identity; ``near`` are the schedules that it calls similar."""
 
     def __init__(self, near: Sequence[Trace] = ()) -> None:
-        self.rows: list[tuple[str, TrialRecord, str, bool]] = []
+        self.rows: list[tuple[str, TrialRecord, str, TrialRecord | None]] = []
         self.near = near
 
     def add(
         self, task: KernelTask, records: Iterable[TrialRecord], *, run: str = "", seed: int | None = None,
-        best: TrialRecord | None = None, keep_best: bool = False,
+        best: TrialRecord | None = None,
     ) -> Any:  # fmt: skip
-        self.rows += [(task.identity, r, run, keep_best) for r in records]
+        self.rows += [(task.identity, r, run, best) for r in records]
 
     def known(self, task: KernelTask, threads: int) -> Sequence[TrialRecord]:
-        return [r for i, r, _, _ in self.rows if i == task.identity and r.threads == threads]
+        return [replace(r, relative=None) for i, r, _, _ in self.rows if i == task.identity and r.threads == threads]
 
     def similar(self, task: KernelTask, threads: int) -> Sequence[Trace]:
         return self.near

@@ -153,7 +153,7 @@ def test_trials_beside_a_schedule_of_another_run_are_told_by_it(database: Databa
     records = [timed(B, 8e-3, 2.0), timed(C, 3e-3, 0.75), timed(split_by(TASK, 2), 5e-3, 1.2)]
     database.add(TASK, timed(None, 8e-3), run="second")
     database.add(TASK, records, run="second", best=known)
-    assert [t.steady for t in database.trials(TASK)[3:]] == pytest.approx([2e-3, 0.75e-3, 0.9e-3])
+    assert [t.steady for t in database.trials(TASK)[3:]] == pytest.approx([2e-3, 0.75e-3, 1.2e-3])
     assert {t.default_steady for t in database.trials(TASK)[3:]} == {2e-3}
     assert database.find(TASK) == C and database.speedup(TASK) == pytest.approx(2 / 0.75)
     stranger = TrialRecord(split_by(TASK, 32), Outcome.OK, 0.7e-3)  # of no trial: its own time counts
@@ -166,12 +166,12 @@ def test_confirmed_schedules_run_beside_the_default_one(database: Database) -> N
     database.add(TASK, [default, timed(A, 1e-3, 0.5), timed(B, 0.9e-3, 0.9)], run="search")
     assert database.find(TASK) == B
     again = [timed(B, 6e-3, 0.7), timed(A, 4e-3, 0.6)]
-    database.add(TASK, again, run="search confirmed", best=default, keep_best=True)
+    database.add(TASK, again, run="search confirmed", best=default)
     assert [t.steady for t in database.trials(TASK)[3:]] == pytest.approx([1.4e-3, 1.2e-3])
     assert database.find(TASK) == A, "the last trial of a schedule counts"
     best = database.best(TASK)
     assert best is not None and best.run == "search confirmed" and database.speedup(TASK) == pytest.approx(2 / 1.2)
-    database.add(TASK, [timed(A, 4e-3, 1.1), timed(B, 4e-3, 1.01)], run="once more", best=default, keep_best=True)
+    database.add(TASK, [timed(A, 4e-3, 1.1), timed(B, 4e-3, 1.01)], run="once more", best=default)
     assert database.find(TASK) is None, "neither is faster"
     assert database.prune(keep=1) == 5 and database.find(TASK) is None
 
@@ -276,13 +276,12 @@ def test_a_tuner_asks_what_is_known(database: Database) -> None:
     near, far = product(64, 64, 32), product(8, 8, 8)
     database.add(near, [timed(C, 1e-3), timed(A, 2e-3)])
     database.add(far, timed(B, 1e-3))
-    assert database.known(TASK, 1) == records and database.known(product(9, 9, 9), 1) == []
+    told = [replace(r, relative=t) for r, t in zip(records, (1.0, 0.5, None), strict=True)]
+    assert database.known(TASK, 1) == told and database.known(product(9, 9, 9), 1) == []
     assert database.similar(TASK, 1) == [C, B] and database.similar(TASK, 1, count=1) == [C]
     with database._file.writing() as connection:
         connection.execute("UPDATE trials SET trace = '{}' WHERE trace LIKE '%4]%' OR trace LIKE '%16]%'")
-    assert database.known(TASK, 1) == records[:1] and database.similar(TASK, 1) == [B], (
-        "what cannot be read is left out"
-    )
+    assert database.known(TASK, 1) == told[:1] and database.similar(TASK, 1) == [B], "what cannot be read is left out"
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ class LayoutRunner(InventingRunner):
         seconds = self.by_symbol[workload.task.symbol] = self._seconds(workload.task)
         return TrialRecord(None, Outcome.OK, seconds, (seconds,), threads=workload.threads)
 
-    def measure(self, traces: Sequence[Trace], best: TrialRecord, keep_best: bool = False) -> Iterator[TrialRecord]:
+    def measure(self, traces: Sequence[Trace], best: TrialRecord) -> Iterator[TrialRecord]:
         for trace in traces:
             yield self._record(trace, best)
 

@@ -25,7 +25,7 @@ from weft.tir.text import parse
 from weft.tune.database import Database
 from weft.tune.kernel_tuner import KernelTuner
 from weft.tune.measure import building
-from weft.tune.measure.batch import Batch, beside_best
+from weft.tune.measure.batch import Batch
 from weft.tune.measure.boards import AddressedBoards
 from weft.tune.measure.builder import Built
 from weft.tune.measure.building import Builders
@@ -132,19 +132,6 @@ def _opened(runner: RemoteRunner, task: KernelTask) -> list[TrialRecord]:
 
 
 # ---- records ---------------------------------------------------------------------------------------------------------
-
-
-def test_times_are_relative_to_the_best_of_those_before(task: KernelTask) -> None:
-    traces = traces_of(task, 5)
-    records = [
-        timed(traces[0], 1.0, relative=0.5),
-        TrialRecord(traces[1], Outcome.WRONG),
-        timed(traces[2], 1.0, relative=1.0),
-        timed(traces[3], 1.0, relative=0.25),
-        timed(traces[4], 1.0, relative=0.5),
-    ]
-    assert [r.relative for r in beside_best(records, False)] == [0.5, None, 2.0, 0.5, 2.0]
-    assert list(beside_best(records, True)) == records
 
 
 def test_seconds_are_those_of_the_first_board(task: KernelTask) -> None:
@@ -287,13 +274,14 @@ class LosingRunner:
     """Loses every candidate, or what is measured again."""
 
     def __init__(self, loses: bool = True) -> None:
-        self.loses = loses
+        self.loses, self.calls = loses, 0
 
     def open(self, workload: Workload) -> TrialRecord:
         return timed(None, 1e-3)
 
-    def measure(self, traces: list[Trace], best: TrialRecord, keep_best: bool = False) -> list[TrialRecord]:
-        lost = self.loses or keep_best
+    def measure(self, traces: list[Trace], best: TrialRecord) -> list[TrialRecord]:
+        self.calls += 1
+        lost = self.loses or self.calls > 1
         return [TrialRecord(t, Outcome.LOST) if lost else timed(t, 5e-4, relative=0.5) for t in traces]
 
 

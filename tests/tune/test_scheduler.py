@@ -72,7 +72,7 @@ def test_the_gain_policy_beats_taking_turns() -> None:
 def test_no_more_trials_than_the_budget(policy: str, trials: int) -> None:
     model = mixed()
     found = model.run(Budget(trials=trials), policy)
-    assert found.trials == len(model.runner.measured) == trials
+    assert found.trials == len(model.runner.tried) == trials
     assert found.ended == "all trials are spent"
     assert len(model.runner.opened) == 5
 
@@ -148,7 +148,8 @@ def test_an_interruption_keeps_all_trials(after: int) -> None:
         made.run()
     assert made.ended == "interrupted"
     assert seen[-1] == ("interrupted", None)
-    assert len([r for _, r, _, _ in model.memory.rows if r.trace is not None]) == made.trials == after
+    rows = [r for _, r, run, _ in model.memory.rows if r.trace is not None and not run.endswith("confirmed")]
+    assert len(rows) == made.trials == len(model.runner.tried) and len(model.runner.measured) == after
 
 
 def test_observers_see_every_batch() -> None:

@@ -248,15 +248,23 @@ def test_scores_follow_the_ratio_to_the_best_of_their_moment() -> None:
     def add(i: int, **given: float) -> float:
         return history.add(Point(0, (i,)), TrialRecord(None, Outcome.OK, **given)).score  # type: ignore[arg-type]
 
-    assert add(0, seconds=0.5, relative=0.5) == 2.0
+    def settle(relative: float) -> float:
+        (trial,) = history.unsettled
+        return history.settle(trial, TrialRecord(None, Outcome.OK, 3.0, relative=relative)).score
+
+    assert add(0, seconds=0.5, relative=0.5) == 2.0 and history.best is None
+    assert settle(0.5) == 2.0 and history.best_score == 2.0
     assert add(1, seconds=4.0, relative=0.8) == 2.5  # the machine is slower now
+    assert settle(0.4) == 2.5
     assert add(2, seconds=0.8) == 1.25  # of another run
     assert add(3, seconds=9.0, relative=2.0) == 1.25
     assert history.best is history.by_point[Point(0, (1,))]
+    assert add(6, seconds=1.0, relative=0.5) == 5.0 and settle(0.625) == 1.6, "it was luck"
+    assert history.best is history.by_point[Point(0, (1,))] and not history.unsettled
     slow = history.add(Point(0, (4,)), TrialRecord(None, Outcome.SLOW, 10.0))
     failed = history.add(Point(0, (5,)), TrialRecord(None, Outcome.CRASHED))
     assert (slow.score, failed.score) == (0.1, 0.0)
-    assert [t.score for t in history.top(9)] == [2.5, 2.0, 1.25, 1.25, 0.1]
+    assert [t.score for t in history.top(9)] == [2.5, 2.0, 1.6, 1.25, 1.25, 0.1]
     assert history.top(1) == [history.best]
 
 

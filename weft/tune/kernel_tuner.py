@@ -26,6 +26,8 @@ BATCH: Final = 8
 """Candidates that are measured between two updates of the guide."""
 CONFIRMED: Final = 3
 """The best candidates that are measured again at the end: the best of many noisy times is better than it should be."""
+SETTLED: Final = 2
+"""Candidates of a batch that are measured again because they look faster than the best."""
 GAIN: Final = 0.99
 """A schedule replaces the default one if it takes at most so much of its time."""
 
@@ -41,13 +43,12 @@ class Memory(Protocol):
         run: str = "",
         seed: int | None = None,
         best: TrialRecord | None = None,
-        keep_best: bool = False,
     ) -> Any:
-        """Keep trials of a kernel, in their order. ``best`` and ``keep_best`` are what the runner measured them
-        beside (:meth:`~weft.tune.measure.runner.Runner.measure`)."""
+        """Keep trials of a kernel, in their order. ``best`` is what the runner measured them beside."""
 
     def known(self, task: KernelTask, threads: int) -> Sequence[TrialRecord]:
-        """All trials of a kernel with so many threads, in their order."""
+        """All trials of a kernel with so many threads, in their order. Their relative times are those to the default
+        schedule, where these are known."""
 
     def similar(self, task: KernelTask, threads: int) -> Sequence[Trace]:
         """The best schedules of kernels like it, the most similar first."""
@@ -185,13 +186,46 @@ class KernelTuner:
         try:
             for _, t in built:
                 found.append(next(records) if isinstance(t, Trace) else t)
-        finally:  # what was measured before an interruption is kept
-            measured = time.perf_counter()
-            trials = self._noted(points[: len(found)], found)
+        except BaseException:  # what was measured before an interruption is kept
+            self._told(self._noted(points[: len(found)], found))
+            raise
+        trials = self._settled(self._noted(points, found))
+        measured = time.perf_counter()
+        self._told(trials)
         self.exhausted = not points
         self.progress.measure += measured - between
         self.progress.search += between - begin + time.perf_counter() - measured
         return trials
+
+    def _settled(self, trials: list[Trial]) -> list[Trial]:
+        """The trials, after those that look faster than the best were measured again, beside the default schedule."""
+        history = self.history
+        again = [t for t in history.unsettled if t.record.trace is not None][:SETTLED]
+        if not again:
+            return trials
+        changed: dict[Point, Trial] = {}
+        records: list[TrialRecord] = []
+        try:
+            measured = self._runner.measure([t.record.trace for t in again if t.record.trace], history.baseline)
+            for t, r in zip(again, measured, strict=True):
+                if r.outcome is not Outcome.LOST:
+                    records.append(replace(r, sketch=t.record.sketch, **self._conditions))
+                    changed[t.point] = history.settle(t, records[-1])
+        finally:
+            self._keep_confirmed(records)
+        found = [changed.get(t.point, t) for t in trials]
+        self._curve(found)
+        return found
+
+    def _curve(self, trials: Sequence[Trial]) -> None:
+        """Note the best score after each of the last trials."""
+        del self.progress.best[len(self.progress.best) - len(trials) :]
+        best = self.progress.best[-1] if self.progress.best else 1.0
+        for t in trials:
+            best = max(best, t.score) if t.score <= self.history.best_score else best
+            self.progress.best.append(best)
+        if trials:
+            self.progress.best[-1] = self.history.best_score
 
     def confirm(self) -> list[TrialRecord]:
         """Measure the best candidates once more, beside the default schedule; the records of those that are certainly
@@ -201,7 +235,7 @@ class KernelTuner:
         names = {t.record.trace: t.record.sketch for t in history.trials}
         records: list[TrialRecord] = []
         try:
-            for r in self._runner.measure(again, history.baseline, keep_best=True):
+            for r in self._runner.measure(again, history.baseline):
                 records.append(replace(r, sketch=names.get(r.trace, ""), **self._conditions))
         finally:  # what was measured before an interruption is kept
             self._keep_confirmed([r for r in records if r.outcome is not Outcome.LOST])
@@ -216,7 +250,7 @@ class KernelTuner:
     def _keep_confirmed(self, records: Sequence[TrialRecord]) -> None:
         if self._memory is not None and records:
             run, default = f"{self._run} confirmed", self.history.baseline
-            self._memory.add(self.workload.task, records, run=run, seed=self._seed, best=default, keep_best=True)
+            self._memory.add(self.workload.task, records, run=run, seed=self._seed, best=default)
 
     def _next(self, count: int) -> list[Point]:
         assert self._search is not None
@@ -237,7 +271,6 @@ class KernelTuner:
         for p, r in zip(points, records, strict=True):
             trials.append(self.history.add(p, r))
             self.progress.best.append(self.history.best_score)
-        self._told(trials)
         if self._memory is not None:
             kept = [r for r in records if r.trace is not None and r.outcome is not Outcome.LOST]
             self._memory.add(self.workload.task, kept, run=self._run, seed=self._seed, best=best)
@@ -257,12 +290,13 @@ class KernelTuner:
         task, threads = self.workload.task, self.workload.threads
         known = list(self._memory.known(task, threads))
         self._memory.add(task, [baseline], run=self._run, seed=self._seed)
+        same = [r for r in known if (r.sizes, r.cold) == (baseline.sizes, baseline.cold)]
+        last = {r.trace: r for r in same if isinstance(r.trace, Trace)}  # the best are measured several times
         trials = []
-        for record in known:
-            trace = record.trace if (record.sizes, record.cold) == (baseline.sizes, baseline.cold) else None
+        for trace, record in last.items():
             point = self.space.point(trace) if isinstance(trace, Trace) else None
-            if point is not None and self._exactly(point, record.trace) and not self.history.tried(point):
-                trials.append(self.history.add(point, _apart(record)))
+            if point is not None and self._exactly(point, trace) and not self.history.tried(point):
+                trials.append(self.history.recall(point, replace(record, message="")))
         self._untold = trials
         best = [t.point for t in self.history.top(1) if t.score > 1]
         near = (self.space.point(t) for t in self._memory.similar(task, threads))
@@ -276,8 +310,3 @@ class KernelTuner:
     def _exactly(self, point: Point, trace: RecordedSchedule | None) -> bool:
         found = self._trace(point)
         return isinstance(found, Trace) and trace is not None and found.to_json() == trace.to_json()
-
-
-def _apart(record: TrialRecord) -> TrialRecord:
-    """A record of an earlier run: its time counts, not how it compared with the best of that moment."""
-    return replace(record, relative=None, relatives=(), message="")

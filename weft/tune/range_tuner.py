@@ -166,7 +166,7 @@ class RangeTuner:
         begin = time.perf_counter()
         self._runner.resume(self.workload)
         try:
-            for r in self._runner.measure(schedules, baseline, keep_best=True):
+            for r in self._runner.measure(schedules, baseline):
                 name = "" if r.trace is None else names.get(r.trace, "")
                 records.append(replace(r, sketch=name, sizes=self.workload.sizes))
         finally:  # what was measured before an interruption is kept
@@ -177,9 +177,7 @@ class RangeTuner:
     def _keep(self, records: Iterable[TrialRecord], run: str, beside: TrialRecord | None = None) -> None:
         found = list(records)
         if self._memory is not None and found:
-            self._memory.add(
-                self.workload.task, found, run=run, seed=self._seed, best=beside, keep_best=beside is not None
-            )
+            self._memory.add(self.workload.task, found, run=run, seed=self._seed, best=beside)
 
 
 def _gains(record: TrialRecord) -> bool:

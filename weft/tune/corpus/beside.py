@@ -33,12 +33,10 @@ class BesideDefault:
         """See :class:`~weft.tune.measure.runner.Runner`. The kernel is the one that was opened last."""
         self._runner.resume(workload)
 
-    def measure(
-        self, traces: Sequence[Trace | Dispatch], best: TrialRecord, keep_best: bool = False
-    ) -> Iterator[TrialRecord]:
+    def measure(self, traces: Sequence[Trace | Dispatch], best: TrialRecord) -> Iterator[TrialRecord]:
         """A record for each schedule, without a relative time; what it is asked to be measured beside is ignored."""
         assert self._default is not None, "open comes before measure"
-        for record in self._runner.measure(traces, self._default, keep_best=True):
+        for record in self._runner.measure(traces, self._default):
             yield _on_scale(record, self._default)
 
     def close(self) -> None:

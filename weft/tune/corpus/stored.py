@@ -66,12 +66,11 @@ class KeepsFeatures:
         run: str = "",
         seed: int | None = None,
         best: TrialRecord | None = None,
-        keep_best: bool = False,
     ) -> Any:
         """Keep trials with their features."""
         found = list(records)
         rows = [_row(task, r) for r in found]
-        return self._database.add(task, found, run=run, seed=seed, features=rows, best=best, keep_best=keep_best)
+        return self._database.add(task, found, run=run, seed=seed, features=rows, best=best)
 
     def known(self, task: KernelTask, threads: int) -> Sequence[TrialRecord]:
         """All trials of a kernel with so many threads."""

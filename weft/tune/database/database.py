@@ -93,16 +93,15 @@ class Database:
         seed: int | None = None,
         features: Sequence[Any] | None = None,
         best: TrialRecord | None = None,
-        keep_best: bool = False,
     ) -> list[int]:
         """Store trials of a kernel, all or none, and return their numbers.
 
         ``run`` names the run of the tuner that made them, ``seed`` is that of its random numbers. ``features`` has a
         row of numbers, or None, for each record.
 
-        Relative times are those to the best before: to ``best``, or the best of this call that was faster than that
-        (not if ``keep_best``). Without ``best``, it is the best of the run, whose first record is that of the default
-        schedule. Raises UserError U009 for records that are no result of a measurement.
+        Relative times are those to ``best``, whose runs alternated with these; without it, to the best of the run
+        before, whose first record is that of the default schedule. Raises UserError U009 for records that are no result
+        of a measurement.
         """
         found = [records] if isinstance(records, TrialRecord) else list(records)
         rows = [None] * len(found) if features is None else list(features)
@@ -114,7 +113,7 @@ class Database:
         with self._file.writing() as connection:
             number, _ = workload_number(connection, columns_of(kernel))
             origin = {"created": time.time(), "seed": seed, "run": run}
-            numbers = insert_records(connection, number, zip(found, rows, strict=True), origin, best, keep_best)
+            numbers = insert_records(connection, number, zip(found, rows, strict=True), origin, best)
             if any(r.ok for r in found):  # others change no answer
                 new_revision(connection)
         return numbers
@@ -238,8 +237,9 @@ class Database:
 
     def known(self, task: KernelTask, threads: int) -> list[TrialRecord]:
         """The trials of a kernel with so many threads, in their order, without those that another version of Weft
-        wrote."""
-        return [t.record for t in self.trials(task) if t.threads == threads and t.is_readable]
+        wrote. Their relative times are those to the default schedule."""
+        found = [t for t in self.trials(task) if t.threads == threads and t.is_readable]
+        return [replace(t.record, relative=_to_default(t), relatives=()) for t in found]
 
     def similar(self, task: KernelTask, threads: int, count: int = 8) -> list[Trace]:
         """The best schedules of at most ``count`` kernels like this one, the most similar first."""
@@ -288,6 +288,11 @@ class Database:
         line in the file ``name``, for a malformed one, and U011 for lines of another version; then nothing is added."""
         with self._file.writing() as connection:
             return take(connection, from_lines(lines, name))
+
+
+def _to_default(trial: StoredTrial) -> float | None:
+    """The time of a trial relative to that of the default schedule, on the same scale."""
+    return trial.steady / trial.default_steady if trial.steady and trial.default_steady else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from weft.kernels.task import KernelTask
 from weft.tune.database import choice
-from weft.tune.database.drift import Beside, beside_record, best_of_run, default_of_run
+from weft.tune.database.drift import beside_record, best_of_run, default_of_run
 from weft.tune.database.rows import StoredKernel, StoredTrial, machine_of, row_of, structure_of, trial_of
 from weft.tune.record import TrialRecord
 
@@ -50,10 +50,9 @@ def insert_records(
     records: Iterable[tuple[TrialRecord, Any]],
     origin: Mapping[str, Any],
     best: TrialRecord | None,
-    keep_best: bool,
 ) -> list[int]:
-    """Add records, each with its features, to a kernel; their numbers. ``origin`` says who made them when; ``best`` and
-    ``keep_best`` are those of :meth:`Database.add <weft.tune.database.database.Database.add>`."""
+    """Add records, each with its features, to a kernel; their numbers. ``origin`` says who made them when; ``best`` is
+    that of :meth:`Database.add <weft.tune.database.database.Database.add>`."""
     beside = None if best is None else beside_record(connection, workload, best)
     run, numbers = origin["run"], list[int]()
     place = next_place(connection, workload, run)
@@ -63,9 +62,6 @@ def insert_records(
         default = default_of_run(connection, workload, run, record.threads)
         values = row_of(record, beside, default, features, {**origin, "place": place + len(numbers)})
         numbers.append(_insert_trial(connection, {"workload": workload, **values}))
-        told = record.ok and record.relative is not None
-        if beside is not None and told and values["steady"] < beside.steady and not keep_best:
-            beside = Beside(values["steady"], values["default_steady"])
     return numbers
 
 

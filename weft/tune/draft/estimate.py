@@ -299,7 +299,8 @@ class EstimatedNest:
         for level in range(depth, 0, -1):
             fits &= touched[level] <= capacity
             moved = np.where(fits, touched[level - 1] * self.outside[:, level - 1], moved)
-        return np.where(fits & (touched[0] <= capacity), RESIDENT_SHARE * touched[0], moved)
+        found: Array = np.where(fits & (touched[0] <= capacity), RESIDENT_SHARE * touched[0], moved)
+        return found
 
     def _touched(self) -> Array:
         """For the loops from each place on, and for none of them, and for each row: bytes of whole cache lines that the
@@ -310,7 +311,7 @@ class EstimatedNest:
         extents = self.n[:, [extent for _, extent in self.nest.axes]].T
         beyond = np.minimum(inner.transpose(0, 2, 1)[:, ::-1], extents[:, None] - 1)
         """For each axis and place, by how much its last position is beyond its first one."""
-        total = np.zeros(beyond.shape[1:])
+        total: Array = np.zeros(beyond.shape[1:])
         for access in self.nest.accesses:
             if access.scope == "register" or not access.terms:
                 continue

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 
 from weft.schedule.dispatch import RecordedSchedule
@@ -45,14 +44,3 @@ class Batch:
         with self.farm.state.changed:
             self.records.setdefault(at, record)
             self.farm.state.changed.notify_all()
-
-
-def beside_best(records: Iterable[TrialRecord], keep_best: bool) -> Iterator[TrialRecord]:
-    """The records, relative to the best of those before instead of to that of the beginning."""
-    best = 1.0
-    for record in records:
-        if record.ok and record.relative is not None and not keep_best:
-            yield replace(record, relative=record.relative / best)
-            best = min(best, record.relative)
-        else:
-            yield record

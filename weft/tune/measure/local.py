@@ -59,19 +59,14 @@ class LocalRunner:
         self._workload = workload
         self.bench.resume(workload)
 
-    def measure(
-        self, traces: Sequence[RecordedSchedule], best: TrialRecord, keep_best: bool = False
-    ) -> Iterator[TrialRecord]:
+    def measure(self, traces: Sequence[RecordedSchedule], best: TrialRecord) -> Iterator[TrialRecord]:
         """Measure schedules one after another: each when its record is asked for."""
         building = self._begun(traces)
         try:
             if self._workload is not None and usable_cores() <= self._workload.threads:
                 wait(building)
             for at, trace in enumerate(traces):
-                record = self._record(trace, building[at].result() if building else None, best)
-                yield record
-                if not keep_best and record.ok and record.relative is not None and record.relative < 1.0:
-                    best = record
+                yield self._record(trace, building[at].result() if building else None, best)
         finally:
             for future in building:
                 future.cancel()

@@ -16,7 +16,6 @@ from typing import Final, Self
 from weft.runtime import Artifact
 from weft.schedule.dispatch import RecordedSchedule
 from weft.support.errors import UserError
-from weft.tune.measure.batch import beside_best
 from weft.tune.measure.builder import Built
 from weft.tune.measure.building import ENDED
 from weft.tune.measure.codes import ScheduleCodes
@@ -75,14 +74,12 @@ class RayRunner:
         """Go on with a kernel that was opened before."""
         self._opened = OpenedOnCluster(workload, self._seconds.get(workload))
 
-    def measure(
-        self, traces: Sequence[RecordedSchedule], best: TrialRecord, keep_best: bool = False
-    ) -> Iterator[TrialRecord]:
+    def measure(self, traces: Sequence[RecordedSchedule], best: TrialRecord) -> Iterator[TrialRecord]:
         """Measure schedules, several at once. Raises RunnerGone (U041) where all benches are gone."""
         assert self._opened is not None, "open comes before measure"
         parts = self._parts_for(self._opened.workload)
         parts.check()
-        yield from beside_best(parts.measured(self._opened, traces, best), keep_best)
+        yield from parts.measured(self._opened, traces, best)
 
     def close(self) -> None:
         """End what was started on the cluster, and the connection."""

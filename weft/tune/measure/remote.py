@@ -22,7 +22,7 @@ from weft.runtime import Artifact
 from weft.schedule.dispatch import RecordedSchedule
 from weft.support.cores import affinity
 from weft.support.errors import UserError
-from weft.tune.measure.batch import Batch, beside_best
+from weft.tune.measure.batch import Batch
 from weft.tune.measure.boards import AddressedBoards, BoardSource, LentBoards
 from weft.tune.measure.builder import Built
 from weft.tune.measure.building import ENDED, Builders
@@ -98,15 +98,13 @@ class RemoteRunner:
         if self._opened is None or self._opened.workload is not workload:
             self._switch(workload)
 
-    def measure(
-        self, traces: Sequence[RecordedSchedule], best: TrialRecord, keep_best: bool = False
-    ) -> Iterator[TrialRecord]:
+    def measure(self, traces: Sequence[RecordedSchedule], best: TrialRecord) -> Iterator[TrialRecord]:
         """Measure schedules, several at once. If boards are missing for too long, the records of those that are not
         measured are LOST, and the next call raises RunnerGone (U041)."""
         assert self._opened is not None, "open comes before measure"
         if self._gone is not None:
             raise self._gone
-        yield from beside_best(self._measured(list(traces), best.trace), keep_best)
+        yield from self._measured(list(traces), best.trace)
 
     def close(self) -> None:
         """Give the boards back and end the processes; a later :meth:`measure` gets boards again."""

@@ -40,11 +40,8 @@ class Runner(Protocol):
     def resume(self, workload: Workload) -> None:
         """Go on with a kernel that was opened before."""
 
-    def measure(
-        self, traces: Sequence[RecordedSchedule], best: TrialRecord, keep_best: bool = False
-    ) -> Iterable[TrialRecord]:
-        """One record for each schedule, in their order and as they come, measured beside the best of ``best`` and those
-        before; beside ``best`` alone if ``keep_best``."""
+    def measure(self, traces: Sequence[RecordedSchedule], best: TrialRecord) -> Iterable[TrialRecord]:
+        """One record for each schedule, in their order and as they come, measured in turns with ``best``."""
 
     def close(self) -> None:
         """End what the runner has started."""

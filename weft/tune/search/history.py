@@ -23,7 +23,9 @@ class History:
     """The trials of one kernel, in order. ``baseline`` is the record of the default schedule.
 
     Times drift on a busy machine, so scores come from the times relative to the best of their moment where they are
-    known: the score of the best times that ratio.
+    known: the score of the best times that ratio. A trial that looks better than the best becomes the best when it is
+    measured again, beside the default schedule (:meth:`settle`): the luckiest of many noisy times is better than it
+    should be, and if the next ones were compared with it, such errors would multiply.
     """
 
     baseline: TrialRecord
@@ -34,20 +36,58 @@ class History:
     """The best trial that is faster than the default schedule, if any."""
 
     def add(self, point: Point, record: TrialRecord) -> Trial:
-        """Note a trial."""
-        trial = Trial(point, record, self._score(record))
-        self.trials.append(trial)
-        self.by_point[point] = trial
-        if record.ok and trial.score > self.best_score:
-            self.best, self.best_score = trial, trial.score
+        """Note a trial, which ran beside the best; one without a relative time stands for itself."""
+        trial = self._noted(Trial(point, record, self._score(record)))
+        if record.relative is None:
+            self._compare(trial)
         return trial
+
+    def recall(self, point: Point, record: TrialRecord) -> Trial:
+        """Note a trial of an earlier run, whose relative time is that to the default schedule."""
+        trial = self._noted(Trial(point, record, self._beside_default(record)))
+        self._compare(trial)
+        return trial
+
+    @property
+    def unsettled(self) -> list[Trial]:
+        """The trials that look better than the best one, the fastest first."""
+        return sorted((t for t in self.trials if self._looks_better(t)), key=lambda t: -t.score)
+
+    def settle(self, trial: Trial, record: TrialRecord) -> Trial:
+        """Take what measuring a trial again beside the default schedule gave, instead of what was noted."""
+        settled = Trial(trial.point, record, self._beside_default(record))
+        at = next(i for i, t in enumerate(self.trials) if t is trial)
+        self.trials[at] = settled
+        self.by_point[trial.point] = settled
+        self._compare(settled)
+        return settled
+
+    def _noted(self, trial: Trial) -> Trial:
+        self.trials.append(trial)
+        self.by_point[trial.point] = trial
+        return trial
+
+    def _compare(self, trial: Trial) -> None:
+        if self._looks_better(trial):
+            self.best, self.best_score = trial, trial.score
+
+    def _looks_better(self, trial: Trial) -> bool:
+        return trial.record.ok and trial.score > self.best_score
+
+    def _beside_default(self, record: TrialRecord) -> float:
+        if record.ok and record.relative:
+            return 1.0 / record.relative
+        return self._by_seconds(record)
+
+    def _by_seconds(self, record: TrialRecord) -> float:
+        if record.seconds and self.baseline.seconds:  # also of those that were stopped early: slow, but not how slow
+            return self.baseline.seconds / record.seconds
+        return 0.0
 
     def _score(self, record: TrialRecord) -> float:
         if record.ok and record.relative:
             return self.best_score / record.relative
-        if record.seconds and self.baseline.seconds:  # also of those that were stopped early: slow, but not how slow
-            return self.baseline.seconds / record.seconds
-        return 0.0
+        return self._by_seconds(record)
 
     @property
     def best_record(self) -> TrialRecord:
