@@ -26,6 +26,7 @@ WITHOUT_PYTHON = {
     "rpc-protocol.md": "bytes, which tests/rpc holds",
     "semantics.md": "tables of differences, held by tests/conformance/test_disputed.py",
 }
+NEEDS = {"pytorch.md": "torch"}
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
 _FENCE = re.compile(r"^```(\S*)([^\n]*)\n(.*?)^```$", re.M | re.S)
 
@@ -66,6 +67,8 @@ def _lines(text: str) -> list[str]:
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.exists()], ids=lambda p: p.name)
 def test_snippets(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page.name in NEEDS:
+        pytest.importorskip(NEEDS[page.name])
     parts = snippets(page.read_text())
     assert bool(parts) == (page.name not in WITHOUT_PYTHON), "list pages that show no Python, and only these"
     monkeypatch.chdir(tmp_path)

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.api.tuning import DATABASE, Schedules
+from weft.frontends.torch.kinds import SUFFIX as TORCH_SUFFIX
+from weft.frontends.torch.kinds import is_torch_model
 from weft.graph.dims import given_sizes
 from weft.graph.nodes import Module
 from weft.graph.passes.infer import BindSizes
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 Sizes = Mapping[str, "int | Sequence[int]"]
 
 _FOR_ARTIFACTS = (
-    "'weft run', 'weft inspect' and weft.load_executable take compiled files; models are .onnx and .graph files"
+    "'weft run', 'weft inspect' and weft.load_executable take compiled files; models are .onnx, .pt2 and .graph files"
 )
 _TARGET = instance("a target (a text or a weft.Target)", str, Target)
 _PLUGINS = Form(
@@ -73,15 +75,33 @@ _FORMS = {
 
 
 @checked("I029", InputError, shapes=optional(MAPPING), name=optional(TEXT), plugins=_PLUGINS)
-def load(model: Any, *, shapes: Sizes | None = None, name: str | None = None, plugins: Sequence[Plugin] = ()) -> Module:
-    """The graph of a model. ``model`` is a path to an ``.onnx`` file, its bytes, an ``onnx.ModelProto``, a path to a
-    ``.graph`` file (the notation of :mod:`weft.graph.text`), or a graph. ``plugins`` may add operators, converters of
-    ONNX nodes and front ends for files of other kinds to those of installed plugins.
+def load(
+    model: Any,
+    *,
+    shapes: Sizes | None = None,
+    name: str | None = None,
+    plugins: Sequence[Plugin] = (),
+    example_inputs: Any = None,
+    dynamic_shapes: Any = None,
+) -> Module:
+    """The graph of a model. ``model`` is a path to an ``.onnx`` file, its bytes, an ``onnx.ModelProto``, a
+    ``torch.export.ExportedProgram`` or a path to its ``.pt2`` file, a ``torch.nn.Module``, a path to a ``.graph`` file
+    (the notation of :mod:`weft.graph.text`), or a graph. ``plugins`` may add operators, converters of ONNX nodes and
+    front ends for files of other kinds to those of installed plugins.
+
+    ``example_inputs`` and ``dynamic_shapes`` are for a ``torch.nn.Module``: its arguments (a tuple, or a dict by name),
+    and which of their sizes are open, as for ``torch.export.export``.
 
     ``shapes`` fixes open dimensions by name (``{"batch": 8}``) or whole inputs (``{"x": (1, 3, 224, 224)}``). Raises
     ModelError, which lists everything in the model that is not supported, UserError T020 for a name that the model
     does not have, InputError I020 for a value that is not a size.
     """
+    if example_inputs is not None or dynamic_shapes is not None:
+        from weft.frontends.torch import load as load_torch
+
+        return load_torch(
+            model, example_inputs=example_inputs, dynamic_shapes=dynamic_shapes, shapes=shapes, name=name
+        )  # fmt: skip
     return _load(model, shapes, name, registry_of(plugins))
 
 
@@ -90,6 +110,8 @@ def _load(
 ) -> Module:
     if isinstance(model, Module):
         return _bound(model, shapes or {})
+    if is_torch_model(model):
+        return _load_torch(model, shapes, name)
     if isinstance(model, (str, os.PathLike)):
         refuse_artifact(existing_file(model))
     suffix = Path(model).suffix.lower() if isinstance(model, (str, os.PathLike)) else ".onnx"
@@ -98,16 +120,24 @@ def _load(
     frontend = registry.frontend(suffix)
     if frontend is not None:
         return _bound(_verified(frontend.load(Path(model)), model), shapes or {})
+    if suffix == TORCH_SUFFIX:
+        return _load_torch(model, shapes, name)
     if suffix != ".onnx":
         raise UserError(
             f"'{model}' is of no known kind of model",
             code="M002",
-            hint="models are read from .onnx files, and programs in Weft's own notation from .graph files; plugins may "
-            "read others",
+            hint="models are read from .onnx and .pt2 files, and programs in Weft's own notation from .graph files; "
+            "plugins may read others",
         )
     from weft.frontends.onnx import load as load_onnx
 
     return load_onnx(model, shapes=shapes, name=name, converters=registry.converters, seed=seed, mapped=mapped)
+
+
+def _load_torch(model: Any, shapes: Sizes | None, name: str | None) -> Module:
+    from weft.frontends.torch import load as load_torch
+
+    return load_torch(model, shapes=shapes, name=name)
 
 
 def refuse_artifact(path: str | os.PathLike[str]) -> None:
@@ -157,8 +187,11 @@ def compile(
     specialize: Hot | None = None,
     specialize_after: int | None = None,
     plugins: Sequence[Plugin] = (),
+    example_inputs: Any = None,
+    dynamic_shapes: Any = None,
 ) -> Executable:
-    """Compile a model (anything :func:`load` takes) into an executable.
+    """Compile a model (anything :func:`load` takes; a ``torch.nn.Module`` with ``example_inputs``, and
+    ``dynamic_shapes`` if some sizes are open) into an executable.
 
     ``target`` is ``"cpu"`` (the current machine), a named machine or the full text of a target. ``also`` adds code for
     further CPU levels; the best one is selected when an artifact is loaded. ``threads`` defaults to all cores. Compiled
@@ -184,7 +217,7 @@ def compile(
     U003 and U004 for a ``tuning_db`` that cannot be read.
     """
     made, _ = compile_with_report(
-        model,
+        _of_module(model, example_inputs, dynamic_shapes),
         target,
         threads=threads,
         shapes=shapes,
@@ -248,9 +281,11 @@ def compile_artifact(
     progress: bool = False,
     specialize: Hot | None = None,
     plugins: Sequence[Plugin] = (),
+    example_inputs: Any = None,
+    dynamic_shapes: Any = None,
 ) -> Artifact:
     """The artifact that :func:`compile` would load, not loaded: to save code for another machine to a file."""
-    source = Schedules(schedules, tuning_db)
+    source, model = Schedules(schedules, tuning_db), _of_module(model, example_inputs, dynamic_shapes)
     return _compiled(model, target, shapes, also, options, precision, source, cache, progress, specialize, plugins)[0]
 
 
@@ -300,6 +335,13 @@ def compile_sources(
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise InputError(f"'{folder}' cannot be written: {reason}", code="I030") from problem
+
+
+def _of_module(model: Any, inputs: Any, dynamic_shapes: Any) -> Any:
+    """The graph of a module that comes with example inputs; other models as they are."""
+    if inputs is None and dynamic_shapes is None:
+        return model
+    return load(model, example_inputs=inputs, dynamic_shapes=dynamic_shapes)
 
 
 def _compiled(

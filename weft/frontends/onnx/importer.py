@@ -8,20 +8,15 @@ marked as failed, so that all problems of a model are reported together.
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from weft.expr.nodes import Const, Expr, index, make
-from weft.expr.nodes import Var as Symbol
-from weft.frontends.common.lets import Lets
 from weft.frontends.common.problems import Malformed, NeedsValue, Noted, Problem, Problems, TooLarge, Unsupported
 from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes
+from weft.frontends.common.state import ImportState
 from weft.frontends.onnx import functions
 from weft.frontends.onnx.converters import text
 from weft.frontends.onnx.converters.lengths import with_known_lengths
@@ -32,16 +27,14 @@ from weft.frontends.onnx.node import OMITTED, Absent, Fork, Maps, NameScope, Nod
 from weft.frontends.onnx.payloads import Array
 from weft.frontends.onnx.reader import ParsedModel, opsets
 from weft.frontends.onnx.readers import Readers
-from weft.frontends.onnx.shapes import SHAPE_RULES, materialize
+from weft.frontends.onnx.shapes import SHAPE_RULES
 from weft.frontends.onnx.tensors import dtype_of, to_array
 from weft.graph.assume import collect_assumptions
 from weft.graph.build import let
-from weft.graph.dims import given_sizes, symbols
-from weft.graph.nodes import Call, Constant, Function, GraphExpr, Loop, Module, Origin, Tuple, Var, call
+from weft.graph.dims import given_sizes
+from weft.graph.nodes import Constant, Function, GraphExpr, Module, Origin, Tuple, Var
 from weft.graph.operator import Attrs
 from weft.graph.types import Dim, TensorType
-from weft.graph.visit import children
-from weft.ops.catalogue import op
 from weft.support.errors import InternalError, Location, ModelError, UserError, WeftError
 from weft.support.words import did_you_mean
 
@@ -77,7 +70,7 @@ def _label(name: str, axis: int, declared: Any) -> str:
     return label if label not in ("", "?") else f"{name}_{axis}"
 
 
-class Importer:
+class Importer(ImportState):
     """The state of importing one model."""
 
     def __init__(
@@ -89,6 +82,7 @@ class Importer:
         converters: Mapping[tuple[str, str], Callable[[Node], Any]] | None = None,
         seed: int | str = 0,
     ) -> None:
+        super().__init__()
         self.source = source
         self.folder = source.folder
         self.proto = source.model
@@ -96,20 +90,11 @@ class Importer:
         self.overrides = given_sizes(shapes or {})
         self.known = dict(known or {})
         self.structure: list[Leaving] = []
-        self.params: dict[Var, str] = {}  # with the names of the model's inputs
-        self.definitions: dict[object, GraphExpr] = {}  # what held variables and sizes stand for
-        self.deciding: list[GraphExpr] = []  # values that become sizes
         self.output_names: list[str] = []
-        self.symbols: dict[str, Symbol] = {}
-        self._symbol_names: set[str] = set()
-        self.requirements: dict[Expr, str] = {}
         self.opset = opset
         self.converters = converters or {}
         self.functions = {functions.key(f): f for f in self.proto.functions}
         self.count = 0
-        self.fresh_count = 0
-        self._sizes: dict[Sizes, GraphExpr] = {}
-        self.block = Lets()
         self.draws = Draws(seed)
 
     def run(self) -> Module:
@@ -156,22 +141,6 @@ class Importer:
             deciding=tuple(self.inputs_behind(*self.deciding)),
             requires=tuple(self.requirements.items()),
         )
-
-    def require(self, condition: Expr, message: str) -> None:
-        """Record a condition on symbolic dimensions that the model assumes."""
-        if isinstance(condition, Const):
-            if not condition.value:
-                raise Malformed(message)
-        elif self.block.parent is None:
-            self.requirements.setdefault(condition, message)
-        else:
-            made = call(op("require_sizes"), (), {"conditions": (condition,), "messages": (message,)})
-            self.block.bindings.append((Var("required", made.type), made))
-
-    def assume(self, op: str, a: Dim, b: Dim, name: str) -> None:
-        """Record that the node ``name`` assumes ``a op b``."""
-        words = {"eq": "equal", "le": "be at most", "ge": "be at least"}
-        self.require(make(op, index(a), index(b)), f"{name}: the size {a} must {words[op]} {b}")
 
     @cached_property
     def readers(self) -> Readers:
@@ -230,28 +199,6 @@ class Importer:
             return params[-1]
         return Constant(given, Origin((name,)))
 
-    def inputs_behind(self, *values: GraphExpr) -> list[str]:
-        """The inputs of the model that values are computed from, through loops and sizes known only at run time too."""
-        found: dict[str, None] = {}
-        seen: set[GraphExpr] = set()
-        todo = list(values)
-        while todo:
-            e = todo.pop()
-            if e in seen:
-                continue
-            seen.add(e)
-            own = e.attrs if isinstance(e, Call) else e.trips if isinstance(e, Loop) else ()
-            parts: list[object] = [e, *symbols((e.type, own))]
-            todo += [*children(e), *(self.definitions[p] for p in parts if p in self.definitions)]
-            if isinstance(e, Var) and e in self.params:
-                found[self.params[e]] = None
-        return list(found)
-
-    def is_of_inputs(self, d: Dim) -> bool:
-        """Whether the shapes of the inputs of the model tell a size: else values decide it, in a loop or a branch."""
-        given = {s for p in self.params for s in symbols(p.type)}
-        return given.issuperset(symbols(d))
-
     def _input_type(self, value: Any) -> TensorType:
         kind = value.type.WhichOneof("value")
         if kind != "tensor_type":
@@ -297,17 +244,6 @@ class Importer:
         label = _label(name, axis, declared)
         bound = self.overrides.get(label)
         return bound if isinstance(bound, int) else self.symbol(label)
-
-    def symbol(self, label: str) -> Symbol:
-        """The symbolic dimension of that name: one variable for each name in the whole model."""
-        if label not in self.symbols:
-            name = re.sub(r"\W", "_", label, flags=re.ASCII) or "n"
-            name = f"n{name}" if name[0].isdigit() else name
-            while name in self._symbol_names:
-                name += "_"
-            self._symbol_names.add(name)
-            self.symbols[label] = Symbol(name)
-        return self.symbols[label]
 
     def _outputs(self, graph: Any, scope: NameScope) -> list[GraphExpr]:
         outputs = []
@@ -458,58 +394,6 @@ class Importer:
         if made.elements.size > MAX_ELEMENTS:
             return None
         return node.as_data(made) if made.is_known else made
-
-    def materialize(self, node: Node, value: Sizes) -> GraphExpr:
-        """The tensor of element-wise known sizes; created once for each value."""
-        if value not in self._sizes:
-            self._sizes[value] = materialize(node, value)
-        return self._sizes[value]
-
-    @contextmanager
-    def inner_block(self) -> Iterator[Lets]:
-        """Import into a new block: its bindings and requirements are valid only there."""
-        block = Lets(self.block)
-        with self.inside(block):
-            yield block
-
-    @contextmanager
-    def inside(self, block: Lets) -> Iterator[None]:
-        """Import into a block."""
-        around, self.block = self.block, block
-        try:
-            with collect_assumptions() as assumed:
-                yield
-            for condition, message in assumed:
-                self.require(condition, message)
-        finally:
-            self.block = around
-
-    def fresh(self, base: str) -> Symbol:
-        """A new symbolic size."""
-        self.fresh_count += 1
-        return self.symbol(f"{base}_{self.fresh_count}")
-
-    def bound(self, value: GraphExpr, base: str) -> tuple[Symbol, ...]:
-        """Symbolic sizes whose values an integer tensor has at run time; equal tensors give the same sizes."""
-        known = self.block.find(value)
-        count = math.prod(d for d in value.tensor.shape if isinstance(d, int))
-        if not count:
-            return ()
-        if known is None:
-            known = tuple(self.fresh(base) for _ in range(count))
-            self.deciding.append(value)
-            made = call(op("bind_sizes"), (value,), {"sizes": known}, origin=value.origin)
-            self.block.bindings.append((Var(base, made.type), made))
-            self.block.sizes[value] = known
-            self.definitions.update(dict.fromkeys(known, value))
-        return known
-
-    def hold(self, value: GraphExpr, base: str) -> Var:
-        """Bind ``value`` at the current place: the sizes in its type are known from here on."""
-        var = Var(f"{base}_{len(self.block.bindings)}", value.type)
-        self.block.bindings.append((var, value))
-        self.definitions[var] = value
-        return var
 
     def subgraph(self, node: Node, graph: Any, bindings: Mapping[str, Value]) -> list[Value]:
         """The outputs of a subgraph, whose inputs are bound to values. Raises Noted if it could not be imported, and

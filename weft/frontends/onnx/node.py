@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import numpy as np
 
 from weft.expr.nodes import Expr
 from weft.expr.nodes import Var as Symbol
+from weft.frontends.common.builder import GraphBuilder, known_elements
 from weft.frontends.common.lets import Lets
 from weft.frontends.common.problems import Malformed, NeedsValue, Problems, Unsupported
 from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes, from_array
@@ -19,21 +19,14 @@ from weft.frontends.onnx.draws import Draws
 from weft.frontends.onnx.reader import ModelFolder
 from weft.frontends.onnx.readers import Readers
 from weft.frontends.onnx.tensors import to_array
-from weft.graph.nodes import Call, Constant, GraphExpr, Origin, Project, Tuple, Var, call
-from weft.graph.types import Dim, TensorType, TupleType, Type
-from weft.ops.catalogue import op
-from weft.ops.definition import OpDef
+from weft.graph.nodes import Constant, GraphExpr, Origin, Var
+from weft.graph.types import Dim
 from weft.support.dtypes import DType
 
 Array = np.ndarray[Any, Any]
 
-MAX_FOLDED_ELEMENTS = 1 << 16
-"""Operators on constants are evaluated during import if the result has at most so many elements. Constant folding
-evaluates larger ones later, if they are needed."""
 MAX_SIZES_IN_TENSOR = 64
 """Most elements of a tensor whose values become symbolic sizes."""
-MAX_TENSOR_ELEMENTS = 1 << 36
-"""Most elements of a tensor; a model with a larger one counts as malformed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,7 +159,7 @@ class Importing(Protocol):
     def nodes(
         self, protos: Iterable[Any], scope: NameScope, outputs: Sequence[str], onward: bool = False
     ) -> Fork | None: ...
-    def materialize(self, node: Node, value: Sizes) -> GraphExpr: ...
+    def materialize(self, builder: GraphBuilder, value: Sizes) -> GraphExpr: ...
     def inner_block(self) -> AbstractContextManager[Lets]: ...
     def inside(self, block: Lets) -> AbstractContextManager[None]: ...
     def fresh(self, base: str) -> Symbol: ...
@@ -179,7 +172,7 @@ class Importing(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class Node(GraphBuilder):
     """One node during its conversion.
 
     ``inputs`` holds None for omitted optional operands. Reading an attribute of the wrong type raises Malformed;
@@ -312,7 +305,7 @@ class Node:
                 f"; shapes={{'{t.shape[0]}': …}} gives it" if known and isinstance(t.shape[0], Symbol) else ""
             )
             raise NeedsValue(text, self.importer.inputs_behind(value), shape=known)
-        if t.rank > 1 or not t.is_static or not t.dtype.is_integer or _count(t) > MAX_SIZES_IN_TENSOR:
+        if t.rank > 1 or not t.is_static or not t.dtype.is_integer or known_elements(t) > MAX_SIZES_IN_TENSOR:
             raise self.needs(f"its input '{what}' depends on the values of tensors, not on shapes alone", i)
         return self.importer.bound(value, what)
 
@@ -409,55 +402,3 @@ class Node:
         while names and not names[-1]:
             names.pop()
         return len(names)
-
-    def constant(self, value: Any, dtype: str | None = None) -> Constant:
-        """A constant; ``dtype`` None keeps NumPy's."""
-        return Constant(np.asarray(value, None if dtype is None else DType(dtype).numpy), self.origin)
-
-    def scalar(self, value: float, like: GraphExpr) -> Constant:
-        """A constant without dimensions, of the dtype of ``like``."""
-        return self.constant(value, like.tensor.dtype)
-
-    def call(self, name: str | OpDef, *args: GraphExpr, **attrs: Any) -> GraphExpr:
-        """An operator (an OpDef, or its name in the catalogue) applied to tensors. If all of them are known and the
-        result is small, it is evaluated now. Raises TypeRelationError if types do not fit."""
-        operator = op(name) if isinstance(name, str) else name
-        made = call(operator, args, attrs, origin=self.origin)
-        _check_size(made.type)
-        if all(isinstance(a, Constant) for a in args) and operator.pure:
-            return self._folded(made)
-        return made
-
-    def calls(self, name: str | OpDef, *args: GraphExpr, **attrs: Any) -> tuple[GraphExpr, ...]:
-        """The outputs of an operator that has several."""
-        made = self.call(name, *args, **attrs)
-        if isinstance(made, Tuple):
-            return made.fields
-        if not isinstance(made.type, TupleType):
-            return (made,)
-        return tuple(Project(made, i, self.origin) for i in range(len(made.type.fields)))
-
-    def _folded(self, made: Call) -> GraphExpr:
-        types = made.type.fields if isinstance(made.type, TupleType) else (made.type,)
-        if any(not isinstance(t, TensorType) or not t.is_static or _count(t) > MAX_FOLDED_ELEMENTS for t in types):
-            return made
-        if any(
-            isinstance(v, Expr) for attr in made.attrs.values() for v in (attr if isinstance(attr, tuple) else (attr,))
-        ):
-            return made
-        with np.errstate(all="ignore"):
-            assert not isinstance(made.target, GraphExpr)
-            result = made.target.reference(made.attrs, *(a.data for a in made.args if isinstance(a, Constant)))
-        if isinstance(result, tuple):
-            return Tuple(tuple(self.constant(r) for r in result), self.origin)
-        return self.constant(result)
-
-
-def _count(t: TensorType) -> int:
-    return math.prod(d for d in t.shape if isinstance(d, int))
-
-
-def _check_size(t: Type) -> None:
-    for one in t.fields if isinstance(t, TupleType) else (t,):
-        if isinstance(one, TensorType) and _count(one) > MAX_TENSOR_ELEMENTS:
-            raise Malformed(f"it would compute a tensor of {_count(one):,} elements")

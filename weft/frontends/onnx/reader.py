@@ -83,13 +83,11 @@ def read(model: Any, name: str | None = None, mapped: bool = False) -> ParsedMod
         name = name or model.graph.name or "model"
         proto = model
     else:
-        hint = "give a path, bytes or a ModelProto"
-        if any(t.__module__.startswith("torch") for t in type(model).__mro__):
-            hint = (
-                "export it first: torch.onnx.export(module.eval(), (example,), 'model.onnx', dynamo=True), "
-                "then weft.compile('model.onnx')"
-            )
-        raise ModelError(f"cannot read a model from {type(model).__name__}", code="M002", hint=hint)
+        raise ModelError(
+            f"cannot read a model from {type(model).__name__}",
+            code="M002",
+            hint="give a path, bytes, a ModelProto, or a torch.nn.Module with example_inputs",
+        )
     _check_whole(proto, name)
     return ParsedModel(proto, name, folder, payloads)
 

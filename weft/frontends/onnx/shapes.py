@@ -18,20 +18,10 @@ from weft.frontends.common.problems import Malformed
 from weft.frontends.common.sizes import MAX_ELEMENTS, Sizes, arithmetic, choose, compare, divide_products, object_array
 from weft.frontends.onnx.node import Node
 from weft.frontends.onnx.tensors import dtype_of
-from weft.graph.nodes import GraphExpr
 from weft.support.dtypes import BOOL
 
 Elements: TypeAlias = "np.ndarray[Any, Any]"
 Rule: TypeAlias = Callable[[Node, "list[Any]"], "Sizes | tuple[Sizes, ...] | None"]
-
-
-def materialize(node: Node, value: Sizes) -> GraphExpr:
-    """The tensor of these sizes at run time."""
-    flat = tuple(choose(e, 1, 0) if isinstance(e, Expr) and e.dtype == BOOL else e for e in value.elements.flat)
-    made = node.call("from_sizes", sizes=tuple(int(e) if isinstance(e, bool) else e for e in flat))
-    if value.dtype != made.tensor.dtype:
-        made = node.call("cast", made, to=value.dtype)
-    return node.call("reshape", made, shape=tuple(value.elements.shape)) if value.elements.ndim != 1 else made
 
 
 def _like(node: Node, elements: Elements, operand: int = 0) -> Sizes:
