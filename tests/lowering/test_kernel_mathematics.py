@@ -78,11 +78,11 @@ def ulps(got: np.ndarray, want: np.ndarray) -> float:
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """0 where it is below 2^-127.5."""
-    gone = x < -127.5 * math.log(2)
-    return np.where(gone, 0, 1 / (1 + np.exp(-np.where(gone, 0, x))))
+    return 1 / (1 + np.exp(-x))
 
 
+MAY_BE_ZERO = {"sigmoid": 2.0**-127.5}
+"""Results below this may be 0; where powers of two have an instruction, more of them are numbers."""
 UNARY: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float, float, float]] = {
     "exp": (np.exp, -110, 95, 2),
     "exp2": (np.exp2, -155, 130, 2),
@@ -112,7 +112,9 @@ def test_error_bounds(name: str) -> None:
         x = points(low, high, spread)
         with np.errstate(all="ignore"):
             want = reference(x.astype(np.float64))
-        assert ulps(apply(name, x), want) <= bound
+        got = apply(name, x)
+        gone = (got == 0) & (want < MAY_BE_ZERO.get(name, 0.0))
+        assert ulps(got, np.where(gone, 0.0, want)) <= bound
 
 
 @pytest.mark.parametrize(("name", "bound"), [("sin", 2), ("cos", 2), ("tan", 4)])

@@ -176,7 +176,8 @@ def test_a_search_survives_a_board_that_loses_jobs(
         while not network.broken and len(trials) < 80:
             trials += tuner.step(8)
         lost = [t.record for t in trials if t.record.outcome is Outcome.LOST]
-        kept = [r for r in database.trials(task) if r.trace_text is not None]
+        stored = [r for r in database.trials(task) if r.trace_text is not None]
+        kept = [r for r in stored if not r.run.endswith("confirmed")]  # what looks best is measured again
         measured = [t for t in trials if t.record.trace is not None and t.record.outcome is not Outcome.LOST]
     assert network.broken, "the board lost nothing"
     assert len(kept) == len(measured) >= len(trials) // 2

@@ -220,7 +220,7 @@ def sigmoid(x: Expr) -> Expr:
 
 
 def sigmoid_by_scaling(x: Expr) -> Expr:
-    """The same where :func:`ldexp` is one instruction."""
+    """The same where :func:`ldexp` is one instruction: 0 below 2^-128."""
     r, n = exp_parts(minimum(maximum(x, -89.0), 88.0))
     return 1.0 / (call("ldexp", _exp_of_minus(r), 0.0 - n) + 1.0)
 
