@@ -351,7 +351,7 @@ def check_copied(state: State, loop: For) -> None:
     for block in state.tree.blocks_under(loop.body):
         around = state.tree.loops_around(block) if block.name in state.partial else []
         for each in around[around.index(loop) :] if around else ():
-            if each.kind in CONCURRENT and repeats(state, each, block) and not _shared(state, each, block, each.kind):
+            if each.kind in CONCURRENT and not _shared(state, each, block, each.kind) and repeats(state, each, block):
                 reason = f"'{block.writes[0].buffer.name}', which both parts would use"
                 raise _refusal(state, each, block, reason)
 
@@ -362,10 +362,9 @@ def _repeated_shared(state: State) -> list[tuple[For, Block, str]]:
         block = state.tree.blocks.get(name)
         for loop in state.tree.loops_around(block) if block is not None else ():
             assert block is not None
-            if loop.kind in CONCURRENT and repeats(state, loop, block):
-                reason = _shared(state, loop, block, loop.kind)
-                if reason is not None:
-                    found.append((loop, block, reason))
+            reason = _shared(state, loop, block, loop.kind) if loop.kind in CONCURRENT else None
+            if reason is not None and repeats(state, loop, block):  # this takes long: it may try all iterations
+                found.append((loop, block, reason))
     return found
 
 

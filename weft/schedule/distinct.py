@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.expr.linear import Linear, linear
 from weft.expr.nodes import Binary, Const, Expr, Var
+from weft.expr.visit import occurs
 from weft.tir.nodes import For
 from weft.tir.visit import postorder
 
@@ -38,7 +39,7 @@ def are_distinct(values: Sequence[Expr], loops: Sequence[For]) -> bool:
     known: dict[Expr, Any] = {x.var: int(x.start) + g.ravel() for x, g in zip(loops, grid, strict=True)}  # type: ignore[call-overload]  # constant
     columns = []
     for value in values:
-        terms = {t: f for t, f in linear(value).terms.items() if any(x.var in postorder(t) for x in loops)}
+        terms = {t: f for t, f in linear(value).terms.items() if any(occurs(x.var, t) for x in loops)}
         moving = Linear(terms).expr()
         if any(isinstance(e, Var) and e not in known for e in postorder(moving)):
             return False
