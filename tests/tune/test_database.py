@@ -120,6 +120,27 @@ def test_warm_and_cold_caches_are_kept_apart(database: Database) -> None:
     assert database.prune(keep=0) and database.find(TASK) == A
 
 
+def test_answers_are_what_is_found_when_one_after_the_other_is_refused(database: Database) -> None:
+    traces = [split_by(TASK, n) for n in (1, 2, 4, 8, 16, 32, 64)]
+    times = (3e-3, 1e-3, 1.5e-3, 2e-3, 0.5e-3, 2.5e-3, 1.2e-3)
+    database.add(TASK, [timed(None, 2.2e-3), *(timed(t, s) for t, s in zip(traces, times, strict=True))], run="one")
+    database.add(TASK, [timed(None, 1.4e-3), timed(A, 1.3e-3), timed(B, 1.6e-3)], run="two")
+    database.add_verdict(database.trials(TASK)[7], "vgg", accepted=False)
+    answers = database.answers(TASK)
+    found = []
+    while (trace := database.find(TASK)) is not None:
+        found.append(trace)
+        (number,) = [t.number for t in answers if t.trace == trace]
+        database.add_verdict(number, "resnet", accepted=False)
+    assert [t.trace for t in answers] == found and len(found) >= 3
+    assert database.answers(TASK) == [] and database.answers(product(9, 9, 9)) == []
+    with pytest.raises(UserError, match="no trial 99"):
+        database.add_verdicts({1: "", 99: ""}, "resnet", accepted=True)
+    assert database.find(TASK) is None, "all or none"
+    database.add_verdicts({t.number: "" for t in answers}, "resnet", accepted=True)
+    assert database.find(TASK) == found[0]
+
+
 def test_only_what_is_faster_than_the_default_schedule_is_used(database: Database) -> None:
     database.add(TASK, [timed(None, 1e-3), timed(A, 2e-3)])
     assert database.find(TASK) is None

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from weft.graph.nodes import Module
-from weft.schedule.dispatch import RecordedSchedule
-from weft.support.errors import ScheduleError, UserError
+from weft.support.errors import UserError
 from weft.support.interrupts import kept_interrupts
 from weft.tune.database import Database
 from weft.tune.in_model import Verdicts
@@ -112,23 +111,13 @@ def settle(
         task, threads = k.workload.task, k.workload.threads
         accepted = verdicts.accepted.get(task.identity)
         wanted = None if accepted is None else accepted.to_json()
-        numbers = {t.trace_text: t.number for t in database.trials(task) if t.ok and t.threads == threads}
-        for _ in numbers:
-            found = _answer(database, k, graph)
-            number = None if found is None else numbers.get(found.to_json())
-            if found is None or found.to_json() == wanted or number is None:
+        beaten, reasons = verdicts.refused.get(task.identity, BEATEN), dict[int, str]()
+        for trial in database.answers(task, threads, graph):
+            # What another version of Weft wrote is skipped by compilations, and ends the list of answers.
+            if trial.trace_text == wanted or trial.threads != threads or not trial.is_readable:
                 break
-            beaten = verdicts.refused.get(task.identity, BEATEN)
-            reason = beaten if found in verdicts.tried else UNCHECKED
-            database.add_verdict(number, model, False, reason, graph)
-
-
-def _answer(database: Database, kernel: KernelResult, graph: str) -> RecordedSchedule | None:
-    """What a compilation would use; None also where another version of Weft wrote it, which is skipped there."""
-    try:
-        return database.find(kernel.workload.task, kernel.workload.threads, graph)
-    except ScheduleError:
-        return None
+            reasons[trial.number] = beaten if trial.trace in verdicts.tried else UNCHECKED
+        database.add_verdicts(reasons, model, False, graph)
 
 
 def model_name(module: Module) -> str:

@@ -108,6 +108,21 @@ def improvement(connection: sqlite3.Connection, workload: int, threads: int, gra
     return found if default is None or found["steady"] < default else None
 
 
+def improvements(connection: sqlite3.Connection, workload: int, threads: int, graph: str = "") -> list[sqlite3.Row]:
+    """What :func:`improvement` gives, and what it would give next if each was refused."""
+    refused = refused_traces(connection, workload, graph)
+    values = {"workload": workload, "threads": threads, **deciding(connection, workload, threads)._asdict()}
+    found: list[sqlite3.Row] = []
+    for row in connection.execute(FASTEST.format("AND trace IS NOT NULL"), values).fetchall():
+        if row["trace"] in refused:
+            continue
+        default = default_steady(connection, sound(row))
+        if default is not None and row["steady"] >= default:
+            break
+        found.append(row)
+    return found
+
+
 def default_steady(connection: sqlite3.Connection, trial: sqlite3.Row) -> float | None:
     """The steady time of the default schedule that a trial is compared with; None where it was never measured."""
     if trial["default_steady"] is not None:

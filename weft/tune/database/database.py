@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -126,15 +126,21 @@ class Database:
         ``graph`` is the hash of the model's graph (:func:`weft.graph.hashes.module_hash`): where that model is
         compiled, its own verdict on a schedule counts. For other models, and without ``graph``, a schedule that any
         model refused is not used. Raises UserError U012 for an unknown trial."""
-        number = trial if isinstance(trial, int) else trial.number
+        self.add_verdicts({trial if isinstance(trial, int) else trial.number: reason}, model, accepted, graph)
+
+    def add_verdicts(self, reasons: Mapping[int, str], model: str, accepted: bool, graph: str = "") -> None:
+        """The same for several trials, by their numbers, all or none."""
+        if not reasons:
+            return
+        model = plain(model)
         with self._file.writing() as connection:
-            if connection.execute("SELECT id FROM trials WHERE id = ?", (number,)).fetchone() is None:
-                raise UserError(f"there is no trial {number} in '{self.path}'", code="U012")
-            model = plain(model)
-            named = (number, model, graph)
-            connection.execute("DELETE FROM verdicts WHERE trial = ? AND model = ? AND graph = ?", named)
-            values = {"trial": number, "model": model, "accepted": bool(accepted), "reason": plain(reason)}
-            put_verdict(connection, {**values, "created": time.time(), "graph": graph})
+            for number, reason in reasons.items():
+                if connection.execute("SELECT id FROM trials WHERE id = ?", (number,)).fetchone() is None:
+                    raise UserError(f"there is no trial {number} in '{self.path}'", code="U012")
+                named = (number, model, graph)
+                connection.execute("DELETE FROM verdicts WHERE trial = ? AND model = ? AND graph = ?", named)
+                values = {"trial": number, "model": model, "accepted": bool(accepted), "reason": plain(reason)}
+                put_verdict(connection, {**values, "created": time.time(), "graph": graph})
             new_revision(connection)
 
     def add_layouts(self, layouts: StoredLayouts) -> None:
@@ -163,6 +169,13 @@ class Database:
             number, count = counted(connection, task, threads)
             row = choice.improvement(connection, number, count, graph) if number and count else None
         return None if row is None else schedule_from_json(row["trace"])
+
+    def answers(self, task: KernelTask, threads: int | None = None, graph: str = "") -> list[StoredTrial]:
+        """The trials of what :meth:`find` gives, and of what it would give next if each was refused."""
+        with self._file.reading() as connection:
+            number, count = counted(connection, task, threads)
+            rows = choice.improvements(connection, number, count, graph) if number and count else []
+            return [trial_of(row) for row in rows]
 
     def judges(self, graph: str) -> bool:
         """Whether there are verdicts of the model with this ``graph``."""
