@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,10 +74,17 @@ def _of_module(torch: ModuleType, module: Any, inputs: Any, dynamic_shapes: Any)
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """What PyTorch says of its own attributes while it exports is nothing that users can change."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    """What PyTorch says of its own attributes while it exports is nothing that users can change, and what it logs of a
+    file that it cannot read is in the error."""
+    logger = logging.getLogger("torch.export")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.disabled = before
 
 
 def _decompositions(torch: ModuleType) -> Any:
