@@ -428,6 +428,23 @@ def test_modules(name: str) -> None:
     agree(make(), inputs)
 
 
+def test_edges_of_numbers() -> None:
+    """Signed zeros, infinities, NaN."""
+    edges = torch.tensor([0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan")])
+    y, x = edges[:, None].expand(7, 7).contiguous(), edges[None].expand(7, 7).contiguous()
+    agree(Of(torch.atan2), (y, x))
+    agree(Of(lambda a, b: torch.copysign(a, b).sign()), (y, x))
+    agree(Of(lambda a: (a.sign(), a.relu(), a.clamp(-1, 1), torch.nan_to_num(a, 1.0, 2.0, 3.0))), (edges,))
+
+
+def test_queries_that_see_nothing_are_zero() -> None:
+    mask = torch.tensor([[True, False, False], [False, False, False], [True, True, True]])
+    q, k, v = (f(1, 2, 3, 4) for _ in range(3))
+    attention = F.scaled_dot_product_attention
+    agree(Of(lambda q, k, v, m: attention(q, k, v, m)), (q, k, v, mask))
+    agree(Of(lambda q, k, v, m: attention(q, k, v, torch.where(m, 0.0, float("-inf")))), (q, k, v, mask))
+
+
 ATTENTIONS: dict[str, Callable[..., Any]] = {
     "plain": lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v),
     "causal": lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, is_causal=True),

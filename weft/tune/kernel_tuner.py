@@ -189,9 +189,12 @@ class KernelTuner:
         except BaseException:  # what was measured before an interruption is kept
             self._told(self._noted(points[: len(found)], found))
             raise
-        trials = self._settled(self._noted(points, found))
-        measured = time.perf_counter()
-        self._told(trials)
+        trials = self._noted(points, found)
+        try:
+            trials = self._settled(trials)
+        finally:
+            measured = time.perf_counter()
+            self._told(trials)
         self.exhausted = not points
         self.progress.measure += measured - between
         self.progress.search += between - begin + time.perf_counter() - measured

@@ -8,7 +8,7 @@ from weft.frontends.common.problems import Unsupported
 from weft.frontends.common.sizes import arithmetic, divide_products
 from weft.frontends.torch.converters.promotion import operand
 from weft.frontends.torch.node import AtenNode, Result
-from weft.graph.nodes import GraphExpr
+from weft.graph.nodes import Constant, GraphExpr
 from weft.graph.types import Dim
 from weft.support.dtypes import BOOL
 
@@ -110,10 +110,24 @@ def _attention(node: AtenNode) -> Result:
     if mask is not None and mask.tensor.dtype != BOOL:
         mask = node.cast(mask, query.tensor.dtype)
     operands = [query, key, value] if mask is None else [query, key, value, mask]
-    return node.call(
+    made = node.call(
         "scaled_dot_product_attention", *operands, causal=bool(node.arguments.get("is_causal")), offset=0,
         scale=None if node.arguments.get("scale") is None else float(node.number("scale")),
     )  # fmt: skip
+    return made if mask is None else _unseen_as_zero(node, made, mask)
+
+
+def _unseen_as_zero(node: AtenNode, x: GraphExpr, mask: GraphExpr) -> GraphExpr:
+    """The result of attention with 0 for queries that see no key, for which a softmax has no numbers."""
+    last = mask.tensor.rank - 1
+    if mask.tensor.dtype == BOOL:
+        seen = node.cast(node.call("reduce_max", node.cast(mask, "uint8"), axes=(last,), keepdims=True), BOOL)
+    else:
+        most = node.call("reduce_max", mask, axes=(last,), keepdims=True)
+        seen = node.call("not_equal", most, node.like(float("-inf"), most))
+    if isinstance(seen, Constant) and seen.data.all():
+        return x
+    return node.call("where", seen, x, node.like(0, x))
 
 
 def _broadcast(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:

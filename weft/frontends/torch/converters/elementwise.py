@@ -165,8 +165,17 @@ def _copy(node: AtenNode) -> Result:
 
 
 def _sign(node: AtenNode) -> Result:
+    """As PyTorch has it, 0 for NaN."""
     x = node.data("self")
-    return x if x.tensor.dtype == BOOL else node.call("sign", x)
+    if x.tensor.dtype == BOOL or not x.tensor.dtype.is_float:
+        return x if x.tensor.dtype == BOOL else node.call("sign", x)
+    return node.call("where", node.call("isnan", x), node.like(0, x), node.call("sign", x))
+
+
+def _is_negative(node: AtenNode, x: GraphExpr) -> GraphExpr:
+    """Whether the sign bit is set, which tells zeros apart."""
+    bits = DType(f"int{x.tensor.dtype.bits}")
+    return node.call("less", node.call("bitcast", x, to=bits), node.constant(0, bits))
 
 
 def _is(name: str) -> Converter:
@@ -319,17 +328,22 @@ def _log_sigmoid(node: AtenNode, x: GraphExpr) -> GraphExpr:
 def _atan2(node: AtenNode) -> Result:
     y, x = in_result_dtype(node, "self", "other")
     zero = node.like(0, x)
-    half, right = node.like(math.pi / 2, x), node.call("greater_equal", x, zero)
+    half, right = node.like(math.pi / 2, x), node.call("logical_not", _is_negative(node, x))
     swap = node.call("greater", node.call("abs", y), node.call("abs", x))
     top, bottom = node.call("where", swap, x, y), node.call("where", swap, y, x)
     none = node.call("equal", bottom, zero)
     ratio = node.call("where", none, zero, node.call("div", top, node.call("where", none, node.like(1, x), bottom)))
+    both = node.call("logical_and", node.call("isinf", y), node.call("isinf", x))
+    ratio = node.call("where", both, node.call("mul", node.call("sign", y), node.call("sign", x)), ratio)
     angle = node.call("atan", ratio)
-    below = node.call("less", y, zero)
+    below = _is_negative(node, y)
     turned = node.call("sub", node.call("where", below, node.call("neg", half), half), angle)
     straight = node.call("where", below, node.like(-math.pi, x), node.like(math.pi, x))
     plain = node.call("where", right, angle, node.call("add", angle, straight))
-    return node.call("where", swap, turned, plain)
+    made = node.call("where", swap, turned, plain)
+    total = node.call("add", y, x)
+    lost = node.call("logical_or", node.call("isnan", y), node.call("isnan", x))
+    return node.call("where", lost, total, made)
 
 
 def _nan_to_num(node: AtenNode) -> Result:
@@ -399,10 +413,8 @@ def _hypot(node: AtenNode) -> Result:
 
 def _copysign(node: AtenNode) -> Result:
     a, b = in_result_dtype(node, "self", "other")
-    bits = DType(f"int{b.tensor.dtype.bits}")
-    negative = node.call("less", node.call("bitcast", b, to=bits), node.constant(0, bits))
     size = node.call("abs", a)
-    return node.call("where", negative, node.call("neg", size), size)
+    return node.call("where", _is_negative(node, b), node.call("neg", size), size)
 
 
 def _is_finite(node: AtenNode) -> Result:

@@ -26,6 +26,15 @@ def _softmax(name: str) -> Converter:
     return convert
 
 
+def _safe_softmax(node: AtenNode) -> Result:
+    """0 where all elements of a row are minus infinity."""
+    x = node.cast(node.data("self"), node.result_dtype)
+    axis = node.axis("dim", x.tensor.rank)
+    most = node.call("reduce_max", x, axes=(axis,), keepdims=True)
+    gone = node.call("equal", most, node.like(float("-inf"), most))
+    return node.call("where", gone, node.like(0, x), node.call("softmax", x, axis=axis))
+
+
 def _parameter(node: AtenNode, name: str, shape: tuple[Dim, ...], value: float, x: GraphExpr) -> GraphExpr:
     """A factor or a summand of a normalization; without one, as many times ``value``."""
     found = node.optional(name)
@@ -122,9 +131,10 @@ def _native_batch_norm(node: AtenNode) -> Result:
 
 
 NORMALIZATION: dict[str, Converter] = {
-    **dict.fromkeys(("_softmax", "softmax", "_safe_softmax"), _softmax("softmax")),
+    **dict.fromkeys(("_softmax", "softmax"), _softmax("softmax")),
     **dict.fromkeys(("_log_softmax", "log_softmax"), _softmax("log_softmax")),
     "_fused_rms_norm": lambda node: (_rms(node), None),
+    "_safe_softmax": _safe_softmax,
     "_native_batch_norm_legit_no_training": _native_batch_norm,
     "batch_norm": _batch,
     "group_norm": lambda node: _group(node, "num_groups"),
